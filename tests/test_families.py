@@ -17,7 +17,7 @@ from fenchel.likelihoods import (
     Truncated,
     ZeroInflated,
 )
-from fenchel.likelihoods.gamma_ratios import rising
+from fenchel.linalg.functions import rising
 from fenchel.priors import DenseCovariance
 
 ETA = np.array([-9.0, -2.0, 0.3, 1.7, 3.0])

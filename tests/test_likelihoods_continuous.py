@@ -224,7 +224,7 @@ def test_the_evidence_gradient_of_a_fit(likelihood):
 
 @given(st.floats(0.01, 1e7))
 def test_the_ratio_of_gammas(x):
-    from fenchel.likelihoods.student_t import _digamma_difference, _log_gamma_ratio
+    from fenchel.likelihoods.heavy_tails import _digamma_difference, _log_gamma_ratio
 
     with mpmath.workdps(40):
         ratio = mpmath.loggamma(mpmath.mpf(x) + 0.5) - mpmath.loggamma(x)

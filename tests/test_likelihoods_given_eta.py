@@ -5,7 +5,7 @@ import pytest
 from conftest import LIKELIHOODS, difference
 
 import fenchel.likelihoods
-from fenchel.likelihoods import WORDS, Likelihood, Mixed, by_density, named
+from fenchel.likelihoods import WORDS, Likelihood, Mixed, named, numerical
 from fenchel.transforms import CORRELATION, LOG, LOGIT, STEPS, LogAbove
 
 SCALAR = [cls for cls in LIKELIHOODS if cls is not Mixed and cls.support != "levels"]
@@ -25,7 +25,7 @@ def test_the_distribution_function_sums_the_density(cls):
     low, high = likelihood.predictive_quantile([0.2, 0.9], ETA[:, 1], np.full(4, 0.3)).T
     for x in (low, high):
         np.testing.assert_allclose(
-            likelihood.cdf(x[:, None], ETA), by_density.cdf(likelihood, x[:, None], ETA), atol=1e-8
+            likelihood.cdf(x[:, None], ETA), numerical.cdf(likelihood, x[:, None], ETA), atol=1e-8
         )
 
 
@@ -67,7 +67,7 @@ def _mass(likelihood, count, eta):
 @pytest.mark.parametrize("cls", SCALAR)
 def test_the_moments_are_those_of_the_density(cls):
     likelihood, _ = at_four_rows(cls)
-    mean, variance = by_density.moments(likelihood, ETA[:, 1])
+    mean, variance = numerical.moments(likelihood, ETA[:, 1])
     np.testing.assert_allclose(likelihood.mean_at(ETA[:, 1]), mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(likelihood.mean_at(ETA)[:, 1], mean, rtol=1e-7, atol=1e-9)
     heavy = {"rtol": 1e-2} if cls.__name__ == "StudentT" else {"rtol": 1e-6}  # beyond 8,000 widths the tail goes on

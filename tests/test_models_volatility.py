@@ -13,7 +13,6 @@ from fenchel import gmrf
 from fenchel.datasets import load_stochvol
 from fenchel.hyperparameters import Evidence
 from fenchel.likelihoods import StochasticVolatility
-from fenchel.likelihoods.stochastic_volatility import return_quantile
 
 POUND = load_stochvol()
 FLAT = {"ar1(t)": None}
@@ -107,9 +106,9 @@ def test_forecasts_quantiles_and_paths():
 def test_quantiles_of_returns_with_a_known_variance():
     h = np.array([-3.0, 0.0, 2.0])
     for level in (0.001, 0.3, 0.5, 0.9):
-        found = return_quantile(h, np.full(3, 1e-14), level)
+        found = StochasticVolatility().predictive_quantile(level, h, np.full(3, 1e-14))[:, 0]
         np.testing.assert_allclose(found, scipy.stats.norm.ppf(level) * np.exp(h / 2), rtol=1e-5, atol=1e-12)
-    wide = return_quantile(np.zeros(1), np.array([4.0]), 0.9)
+    wide = StochasticVolatility().predictive_quantile(0.9, np.zeros(1), np.array([4.0]))[0]
     inside = scipy.integrate.quad(
         lambda u: scipy.stats.norm.pdf(u / 2) / 2 * scipy.stats.norm.cdf(wide[0] * np.exp(-u / 2)), -20, 20
     )

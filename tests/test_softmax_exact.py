@@ -11,8 +11,8 @@ import fenchel
 from fenchel.hyperparameters import WeightVariances, learn
 from fenchel.hyperparameters.laplace import Laplace, laplace_theta
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit
+from fenchel.likelihoods.base import Targets
 from fenchel.likelihoods.softmax_exact import rule
-from fenchel.likelihoods.targets import Targets
 from fenchel.linalg.cg import minimal_residuals
 from fenchel.linalg.contrasts import Contrasts
 from fenchel.linalg.matrices import Dense

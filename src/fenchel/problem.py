@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from .checks import first, numeric, problem
-from .likelihoods.base import Likelihood, Rows, slice_rows
-from .likelihoods.bounds import Bound, ConvexBound
-from .likelihoods.sites import Loss, Site
-from .likelihoods.targets import Targets
+from .likelihoods.base import Likelihood, Rows, Targets, slice_rows
+from .likelihoods.bounds import Bound, ConvexBound, Loss, Site
 from .linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks

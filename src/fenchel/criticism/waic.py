@@ -19,8 +19,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..checks import problem
-from ..likelihoods.base import Likelihood
-from ..likelihoods.prediction import slice_rows
+from ..likelihoods.base import Likelihood, slice_rows
 from ..linalg.arrays import to_numpy
 from ..marginals import Marginals
 from ..row_scores import RowScores

@@ -25,7 +25,7 @@ from ..factors.reading import is_frame, unmasked
 from ..factors.selection import by_evidence, fitted
 from ..factors.starts import units
 from ..files import StatedEstimator, Stored, searched, stated
-from ..likelihoods.cumulative import Cumulative
+from ..likelihoods.ordinal import Cumulative
 from ..linalg.arrays import ArrayLike
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_rel
 from ..hyperparameters.laplace import laplace_theta
 from ..inputs.fixed_columns import centres_and_units
 from ..inputs.observations import Target
-from ..likelihoods.targets import Targets
+from ..likelihoods.base import Targets
 from ..linalg.contrasts import Contrasts
 from ..linalg.dense import semidefinite_root
 from ..linalg.moments import Moments as ColumnMoments

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
 from ..likelihoods.base import Likelihood
-from ..likelihoods.cumulative import by_steps
+from ..likelihoods.ordinal import by_steps
 from ..linalg import small
 from ..linalg.arrays import ArrayLike
 from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS

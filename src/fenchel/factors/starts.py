@@ -15,7 +15,7 @@ import numpy as np
 from ..checks import problem
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
-from ..likelihoods.cumulative import Cumulative
+from ..likelihoods.ordinal import Cumulative
 from .columns import Column
 from .kinds import is_softmax
 

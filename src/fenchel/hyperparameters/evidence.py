@@ -23,8 +23,7 @@ import numpy as np
 from ..checks import instance
 from ..corrections.corrected import correct
 from ..inference import check_limits, fitted, solver_for
-from ..likelihoods.base import Likelihood
-from ..likelihoods.targets import Targets
+from ..likelihoods.base import Likelihood, Targets
 from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
 from ..linalg.threads import one_thread
 from ..linalg.tolerances import MANY_ROWS

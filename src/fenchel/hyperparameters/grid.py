@@ -15,8 +15,7 @@ import numpy as np
 from ..checks import instance, numeric, problem, scalar
 from ..files import Stored, searched, stated
 from ..inference import check_limits, fitted, solver_for
-from ..likelihoods.base import Likelihood
-from ..likelihoods.targets import Targets
+from ..likelihoods.base import Likelihood, Targets
 from ..linalg.arrays import ArrayLike
 from ..problem import Problem
 from ..solvers.base import Callback, Solver

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from ..likelihoods.base import Likelihood
-from ..likelihoods.targets import Targets
+from ..likelihoods.base import Likelihood, Targets
 from ..linalg.arrays import Array
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import Factor

@@ -18,8 +18,7 @@ import scipy.sparse as sp
 
 from ..checks import problem
 from ..gmrf.stack import StackedField
-from ..likelihoods.base import Likelihood, Rows, slice_rows
-from ..likelihoods.targets import Targets
+from ..likelihoods.base import Likelihood, Rows, Targets, slice_rows
 from ..linalg.arrays import ArrayLike
 from ..linalg.block_stacks import times
 from ..linalg.rows import in_blocks

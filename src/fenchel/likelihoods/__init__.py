@@ -1,36 +1,25 @@
 """Likelihoods, one a file; ``base`` is the contract. ``named`` finds one by its word, ``register`` gives it one."""
 
 from .base import Likelihood
-from .bernoulli import BernoulliLogit
-from .beta import Beta
-from .beta_binomial import BetaBinomial
-from .binomial import Binomial
-from .bounds import Bound, ConvexBound, DirectBound
-from .gamma import Gamma
-from .gaussian import Gaussian
-from .hurdle import Hurdle
+from .beta import Beta, BetaBinomial
+from .binomial import BernoulliLogit, Binomial
+from .bounds import Bound, ConvexBound, DirectBound, Domain, Loss, Site
+from .exponential_family import ExponentialLikelihood, Gamma, StochasticVolatility
+from .extra_zeros import Hurdle, ZeroInflated
+from .heavy_tails import LaplaceNoise, StudentT
 from .interval import Interval
-from .laplace_noise import LaplaceNoise
-from .logistic_noise import LogisticNoise
 from .mixed import Mixed
+from .modified import Truncated
 from .multinomial import MultinomialLogit
-from .negative_binomial import NegativeBinomial
-from .negative_binomial_1 import NegativeBinomial1
+from .negative_binomial import NegativeBinomial, NegativeBinomial1
+from .noise import Gaussian, LogisticNoise, NoiseLikelihood
 from .ordinal import Ordinal
-from .ordinal_probit import OrdinalProbit
 from .parameters import Parameter
 from .poisson import Poisson
-from .probit import BernoulliProbit
+from .probit import BernoulliProbit, OrdinalProbit
 from .registry import WORDS, named, register
-from .scalar import ExponentialLikelihood
-from .sites import Domain, Loss, Site
-from .stochastic_volatility import StochasticVolatility
-from .student_t import StudentT
-from .super_gaussian import NoiseLikelihood
 from .survival import Exponential, Weibull
-from .truncated import Truncated
 from .tweedie import Tweedie
-from .zero_inflated import ZeroInflated
 
 __all__ = [
     "WORDS",

@@ -23,14 +23,14 @@ import numpy as np
 
 from ..checks import choice, first_value, number, numeric, problem
 from ..files import Stated
-from ..linalg.arrays import Array, ArrayLike, namespace
-from . import by_density
-from .bounds import Bound, Bounds, ConvexBound, ExactExpectation
-from .prediction import Predicted, Rows, column, flat, slice_rows
-from .sites import Loss
-from .summaries import observed
+from ..linalg.arrays import Array, ArrayLike
+from ..linalg.quadrature import expect
+from . import numerical
+from .bounds import Bound, Bounds, ConvexBound, ExactExpectation, Loss, expected_loss
+from .prediction import Predicted, Rows, column, flat, on_host, slice_rows
+from .samples import observed
 
-__all__ = ["LABELS", "Likelihood", "Rows", "column", "flat", "slice_rows"]
+__all__ = ["LABELS", "Likelihood", "Rows", "Targets", "column", "flat", "slice_rows"]
 LABELS = "Encode labels as integers first, for example with sklearn.preprocessing.LabelEncoder."
 
 
@@ -138,7 +138,7 @@ class Likelihood(Predicted, Stated, ABC):
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         """The same, w being 0 where y is unobserved; here the one eta that makes y most likely."""
-        return by_density.level(self, y, w)
+        return numerical.level(self, y, w)
 
     def in_units(self, y: np.ndarray, weights: ArrayLike | None = None) -> Likelihood:
         """The same in units in which the level of eta does not move with the parameters, where that needs any."""
@@ -197,23 +197,9 @@ class Likelihood(Predicted, Stated, ABC):
         return exact.value[:, None], exact.alpha[:, None], exact.lam[:, None]
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        """f = E[psi] with its slopes and curvature at h, rho (N, 1): panel quadrature, unless a subclass knows better.
-
-        Third and fourth derivatives come by parts: E[psi'' t]/rho and E[psi'' (t^2/rho - 1)]/rho, with t = eta - h.
-        """
-        from ..linalg.quadrature import expect
-
-        xp = namespace(h)
-
-        def integrand(eta: Array, chunk: slice) -> Array:
-            psi, first, second = self.derivatives(eta, slice_rows(rows, chunk))
-            v = xp.where(rho[chunk, :] > 0.0, rho[chunk, :], xp.ones_like(rho[chunk, :]))
-            t = (eta - h[chunk, :]) / xp.sqrt(v)
-            parts: Array = xp.stack([psi, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
-            return parts
-
-        out = expect(integrand, h[:, 0], rho[:, 0], self.landmarks(rows))
-        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
+        """f = E[psi] with its slopes and curvature at h, rho (N, 1); here by panel quadrature."""
+        marks = self.landmarks(rows)
+        return expected_loss(self.derivatives, lambda g: expect(g, h[:, 0], rho[:, 0], marks), h, rho, rows)
 
     def theta_slopes(self, eta: Array, rows: Rows) -> Array:
         """dpsi/dtheta at eta (N, M): (n_theta, N, M). Needed by the exact mode of a likelihood with parameters."""
@@ -229,5 +215,18 @@ class Likelihood(Predicted, Stated, ABC):
         """A likelihood with n random targets of it: every contract test runs on this."""
         raise NotImplementedError(f"{cls.__name__} does not implement example(); the contract tests need it.")
 
-    def __repr__(self) -> str:
-        return f"{self.name}()" if len(self.bounds) == 1 else f"{self.name}(bound={self.bound!r})"
+
+class Targets:
+    """Targets (N,) that a likelihood has accepted, NaN where unobserved, and the rows it made of them.
+
+    They are checked once: fits of the same targets at many hyperparameters share them.
+    """
+
+    def __init__(self, likelihood: Likelihood, y: Any, weights: ArrayLike | None = None) -> None:
+        self.y = numeric(likelihood.name, "y", on_host(y), LABELS, missing=True)
+        self._weights, self._likelihood = weights, likelihood
+        self._rows = likelihood.prepare(self.y, weights)
+
+    def rows_of(self, likelihood: Likelihood) -> Rows:
+        """The rows; made again for a likelihood whose own parameters have moved, since they may hold those."""
+        return self._rows if likelihood is self._likelihood else likelihood.prepare(self.y, self._weights)

@@ -12,6 +12,18 @@ continued by its tangent:
     bound "tangent":   f = E[psi~],    psi~ = psi between the inflections, their tangents beyond: convex, psi~ >= psi
 
 which keeps the ELBO a lower bound on log p(y) and makes what is fitted log-concave (``tangents.py``).
+
+Beta-binomial: y successes of n trials whose probability is Beta(x, z).
+
+    p(y|eta) = C(n, y) B(y + x, n - y + z) / B(x, z)
+    psi      = R(phi, n) - R(x, y) - R(z, n - y) - log C(n, y),      R(r, k) = log Gamma(r + k) - log Gamma(r)
+
+The variance of y is n mu (1 - mu) (phi + n)/(phi + 1): phi -> inf is the binomial. -log(x + j) and -log(z + j) are not
+convex in eta for j > 0, so psi is not. With v = mu (1 - mu) and e_j = 1 + phi/j,
+
+    psi''/v = n - sum_{0<j<y} e_j/(1 + mu (e_j - 1))^2 - sum_{0<j<n-y} e_j/(e_j - mu (e_j - 1))^2
+
+Both sums are convex in mu, so psi is convex between two inflections at most, and concave beyond them.
 """
 
 from __future__ import annotations
@@ -19,58 +31,62 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc, logit
+from scipy.special import betainc, expit, logit
 
 from ..checks import first_value, numeric, positive, problem
-from ..linalg.arrays import Array, Seed, asarray, namespace, to_numpy
-from ..linalg.functions import sigmoid, softplus
-from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
-from .base import Rows, flat
+from ..linalg.arrays import Array, ArrayLike, namespace
+from ..linalg.functions import choices, gamma_functions, rising, sigmoid, softplus
+from .base import Rows
 from .bounds import Bound
-from .gamma_ratios import gamma_functions
-from .gaussian import Gaussian
-from .parameters import Parameter, shown
-from .summaries import mean, per_row
-from .tangents import TangentLikelihood
+from .links import LogitLink
+from .noise import Gaussian
+from .parameters import Parameter
+from .samples import mean, per_row
+from .tangents import TangentLikelihood, crossing, inflection
 
-_LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first
+_FARTHEST, _NEAREST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first
 
 
 def inflections(L: np.ndarray, phi: Any) -> np.ndarray:
-    """eta < 0 where A - (1 - 2 mu) L changes its sign, for each L; -inf where it is positive throughout."""
+    """eta < 0 where A - (1 - 2 mu) L changes its sign, for each L (N,); -inf where it is positive throughout."""
 
-    def parts(eta: np.ndarray) -> tuple[Array, np.ndarray]:
+    def level(log_size: np.ndarray) -> np.ndarray:
+        """A/(1 - 2 mu) at eta = -e^log_size, which falls in it."""
+        eta = -np.exp(log_size)
         mu, rest = sigmoid(eta), sigmoid(-eta)
         _, d1, t1 = gamma_functions(1.0 + phi * mu)
         _, d2, t2 = gamma_functions(1.0 + phi * rest)
         lean = -np.tanh(eta / 2)  # 1 - 2 mu
-        return phi * mu * rest * (t1 + t2) + lean * (d1 - d2) + 2.0 / phi, lean
+        return np.asarray((phi * mu * rest * (t1 + t2) + 2.0 / phi) / lean + d1 - d2)
 
-    def excess(eta: np.ndarray) -> np.ndarray:
-        A, lean = parts(eta)
-        return to_numpy(A) / lean - L
-
-    if np.ndim(phi):  # no grid serves all rows: bisection in log(-eta)
-        low, high = np.full(L.shape, np.log(_HIGHEST)), np.full(L.shape, np.log(_LOWEST))
-        some = excess(-np.exp(high)) < 0.0
-        for _ in range(45):
-            middle = (low + high) / 2
-            below = excess(-np.exp(middle)) < 0.0
-            low, high = np.where(below, low, middle), np.where(below, middle, high)
-        return np.where(some, -np.exp(low), -np.inf)
-    grid = -np.exp(np.linspace(np.log(_LOWEST), np.log(_HIGHEST), 2000))
-    A, lean = parts(grid)
-    rising = np.maximum.accumulate(A / lean)
-    at = np.interp(L, rising, grid)
-    for _ in range(4):  # Newton in log(-eta), its slope by differences
-        step = 1e-5 * at
-        slope = (excess(at + step) - excess(at - step)) / 2e-5
-        move = np.where(slope != 0.0, excess(at) / np.where(slope != 0.0, slope, 1.0), 0.0)
-        at = np.clip(at * np.exp(np.clip(-move, -0.01, 0.01)), -_LOWEST, -_HIGHEST)
-    return np.where(rising[0] < L, at, -np.inf)
+    if np.ndim(phi):
+        near, far = (np.full(L.shape, np.log(end)) for end in (_NEAREST, _FARTHEST))
+    else:  # one grid serves all rows
+        grid = np.linspace(np.log(_FARTHEST), np.log(_NEAREST), 2000)
+        place = np.clip(np.searchsorted(np.maximum.accumulate(level(grid)), L), 1, grid.size - 1)
+        near, far = grid[place], grid[place - 1]
+    log_size = crossing(near, far, lambda x: level(x) < L)
+    return np.where(level(np.full(L.shape, np.log(_FARTHEST))) < L, -np.exp(log_size), -np.inf)
 
 
-class Beta(TangentLikelihood):
+class BetaShares(LogitLink, TangentLikelihood):
+    """What shares and counts of successes have in common: rows["y"] is the target on the scale of eta."""
+
+    def neighbour(self) -> Gaussian:
+        """Least squares on the logits, with about the same variances: it reads ``y`` and ``variance``."""
+        return Gaussian()
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, L = namespace(rows["y"]), rows["y"]
+        return [L, *(xp.where(xp.isinf(rows[side]), L, rows[side]) for side in ("left", "right"))]
+
+    def _shapes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """mu phi and (1 - mu) phi at eta (N, M)."""
+        phi = per_row(self.precision, eta.shape[0])[:, None]
+        return phi * expit(eta) + 1e-300, phi * expit(-eta) + 1e-300
+
+
+class Beta(BetaShares):
     """Proportions in (0, 1) with mean ``1 / (1 + exp(-eta))`` and variance ``mean (1 - mean) / (1 + precision)``.
 
     Parameters
@@ -89,7 +105,7 @@ class Beta(TangentLikelihood):
     array([0.0625])
     """
 
-    word, aliases, support, ratio = "beta", ("betafamily", "betar"), "unit", "odds_ratio"
+    word, aliases, support = "beta", ("betafamily", "betar"), "unit"
     # where log Gamma keeps its sixth digit
     parameters = (
         Parameter(
@@ -103,10 +119,6 @@ class Beta(TangentLikelihood):
         if phi.ndim != 0:
             raise problem(self.name, f"precision has shape {phi.shape}", "one number for all rows")
         self.precision: Any = float(positive(self.name, "precision", phi))  # (N,) with a predictor of its own
-
-    def neighbour(self) -> Gaussian:
-        """Least squares on the logits, with about the same variances: it reads ``y`` and ``variance``."""
-        return Gaussian()
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         with np.errstate(invalid="ignore"):
@@ -173,28 +185,12 @@ class Beta(TangentLikelihood):
         at = [sign * x for sign in (-1.0, 1.0) for x in (0.0, bent / 2, bent, bent + 4.0, bent + 12.0, bent + 36.0)]
         return [x + 0.0 * rows["y"] for x in at]
 
-    def landmarks(self, rows: Rows) -> list[Array]:
-        xp, L = namespace(rows["y"]), rows["y"]
-        return [L, *(xp.where(xp.isinf(rows[side]), L, rows[side]) for side in ("left", "right"))]
-
     # -- prediction --------------------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        return logistic_moments(flat(h), flat(rho))[TAU, :]
-
-    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        # E[mu (1-mu)]/(1 + phi) + Var[mu], and Var[mu] = E[mu] E[1-mu] - E[mu (1-mu)]
-        m = logistic_moments(flat(h), flat(rho))
-        spread = m[TAU, :] * m[REST, :] - m[FIRST, :]
-        spread = namespace(m).where(spread > 0.0, spread, 0.0 * spread)
-        return m[FIRST, :] / (1.0 + asarray(per_row(self.precision, m.shape[1]) + 0.0, m)) + spread
+    def dispersion_factor(self, n: int) -> np.ndarray:
+        return 1.0 / (1.0 + per_row(self.precision, n))
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return float(logit(mean(y, w)))
-
-    def _shapes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        up, down = to_numpy(sigmoid(eta)), to_numpy(sigmoid(-eta))
-        phi = per_row(self.precision, eta.shape[0])[:, None]
-        return phi * up + 1e-300, phi * down + 1e-300
 
     def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return np.asarray(betainc(*self._shapes(eta), x))
@@ -211,5 +207,114 @@ class Beta(TangentLikelihood):
         mu = 1.0 / (1.0 + np.exp(-rng.normal(size=n)))
         return cls(phi), np.clip(rng.beta(mu * phi, (1.0 - mu) * phi), 1e-6, 1.0 - 1e-6)
 
-    def __repr__(self) -> str:
-        return f"Beta({shown(self.precision)})"
+
+class BetaBinomial(BetaShares):
+    """Counts of successes among known numbers of trials, more variable than a binomial's.
+
+    Parameters
+    ----------
+    trials : int or array (N,)
+        Trials of each row; 0 means unobserved.
+    precision : float or array (N,)
+        phi, above 0; the larger, the nearer to a binomial. Learnable where it is one number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import BetaBinomial
+    >>> BetaBinomial(10, 4.0).predictive_variance(np.array([0.0]), np.array([0.0]))
+    array([7.])
+    """
+
+    word, support = "beta-binomial", "count"
+    row_parameters = needs = ("trials",)
+    parameters = (
+        Parameter(
+            "precision", "precision", bounds=(1e-3, 1e7), weak=(2.0, 3.0), formula=("dispersion", "log precision")
+        ),
+    )
+
+    def __init__(self, trials: ArrayLike, precision: ArrayLike = 10.0) -> None:
+        phi = positive(self.name, "precision", numeric(self.name, "precision", precision))
+        self.trials, self.precision = trials, float(phi) if phi.ndim == 0 else phi
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        count, n, seen = self.check_trials(y)
+        phi = per_row(self.precision, y.shape[0]) + 0.0
+        share = (count + 0.5) / (n + 1.0)
+        unlike, back = np.unique(np.stack([count, n, phi]), axis=1, return_inverse=True)
+        left, right = (side[back.ravel()] for side in _inflections(*unlike))
+        return {
+            "y": logit(share),  # the target on the scale of eta
+            "variance": (phi + n) / (phi + 1.0) / (n * share * (1.0 - share)),
+            "count": count,
+            "of": n,
+            "precision": phi,
+            "left": left,
+            "right": right,
+            "weight": seen.astype(np.float64),
+        }
+
+    def constant(self, rows: Rows) -> Array:
+        total = rising(namespace(rows["of"]).log(rows["precision"]), rows["of"])[0]
+        return total - choices(rows["of"], rows["count"])
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        value, first, second = _parts(eta, rows["count"][:, None], rows["of"][:, None], rows["precision"][:, None])
+        return value + self.constant(rows)[:, None], first, second
+
+    def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
+        log_phi = namespace(eta).log(rows["precision"])
+        _, x1, x2 = rising(log_phi[:, None] - softplus(-eta), rows["count"][:, None])
+        _, z1, z2 = rising(log_phi[:, None] - softplus(eta), (rows["of"] - rows["count"])[:, None])
+        total = rising(log_phi, rows["of"])[1]
+        return total[:, None] - x1 - z1, z2 * sigmoid(eta) - x2 * sigmoid(-eta)
+
+    # -- prediction --------------------------------------------------------------------------------
+    def dispersion_factor(self, n: int) -> np.ndarray:
+        phi = per_row(self.precision, n)
+        return (phi + self._trials(n)) / (phi + 1.0)
+
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        n, phi = (per_row(v, eta.shape[0])[:, None] for v in (self.trials, self.precision))
+        x, total = np.broadcast_to(np.minimum(x, n), eta.shape), np.zeros(eta.shape)
+        up, down = phi * expit(eta), phi * expit(-eta)
+        log_p = rising(np.log(phi) - softplus(eta), n)[0] - rising(np.log(phi), n)[0]  # of k = 0
+        for k in range(int(np.max(x, initial=-1.0)) + 1):
+            total += np.where(k <= x, np.exp(log_p), 0.0)
+            left = np.maximum(n - k, 0.5)
+            log_p = (
+                log_p
+                + np.log(left / (k + 1.0))
+                + np.log(up + k + 1e-300)
+                - np.log(down + np.maximum(left - 1.0, 0.0) + 1e-300)
+            )
+        return np.where(x >= n, 1.0, np.clip(total, 0.0, 1.0))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        n = per_row(self.trials, eta.shape[0])[:, None].astype(np.int64)
+        return rng.binomial(n, rng.beta(*self._shapes(eta))).astype(np.float64)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[BetaBinomial, np.ndarray]:
+        own = cls(rng.integers(1, 12, n), float(rng.gamma(3.0, 2.0) + 0.5))
+        return own, own.draw(rng.normal(size=(n, 1)), rng)[:, 0]
+
+
+def _parts(eta: Array, y: Array, n: Array, phi: Array) -> tuple[Array, Array, Array]:
+    """-R(x, y) - R(z, n - y) and its first two slopes in eta, all of one shape."""
+    xp = namespace(eta)
+    log_phi, mu, rest = xp.log(phi), sigmoid(eta), sigmoid(-eta)
+    x0, x1, x2 = rising(log_phi - softplus(-eta), y)
+    z0, z1, z2 = rising(log_phi - softplus(eta), n - y)
+    return -x0 - z0, z1 * mu - x1 * rest, (x1 + z1) * mu * rest - x2 * rest**2 - z2 * mu**2
+
+
+def _inflections(y: np.ndarray, n: np.ndarray, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """eta where psi'' = 0 on the left and on the right of the mode, infinite where there is none, each (N,)."""
+    far = 40.0 + np.abs(np.log(phi))
+    mode = crossing(-far, far, lambda eta: np.asarray(_parts(eta, y, n, phi)[1]) > 0.0)
+    left, right = (inflection(mode, end, lambda eta: np.asarray(_parts(eta, y, n, phi)[2])) for end in (-far, far))
+    # with one success at most nothing bends down on the left, and with one failure at most on the right
+    near = far - 1.0
+    return np.where((y > 1.0) & (left > -near), left, -np.inf), np.where((n - y > 1.0) & (right < near), right, np.inf)

@@ -1,27 +1,131 @@
-"""Binomial-logit: y successes of n trials, p(y|eta) = C(n, y) e^{y eta} / (1 + e^eta)^n.
+"""Bernoulli-logit, p(y|eta) = e^{y eta} / (1 + e^eta) with y in {0, 1}, and binomial-logit, y successes of n trials.
 
-    f(h, rho) = n f_Bernoulli(h, rho; y/n) - log C(n, y)
+    c_h = -y,  a_h = 1,  phi(s) = log(1 + e^s),  k(tau) = tau log tau + (1-tau) log(1-tau)
+    "log-sum"  lam = tau             f = -y h + log(1 + exp(h + rho/2))             (tab:fenchelDual)
+    "tilted"   lam = tau (1 - tau)   f = -y h + min_a [a^2 rho/2 + log(1 + exp(h + (1-2a) rho/2))]
+    "bohning"  lam = 1/4             f = -y h + log(1 + e^h) + rho/8
+    "jaakkola" (no dual)             f = (1/2 - y) h + log(2 cosh(xi/2)),  xi^2 = h^2 + rho: the best quadratic
+    "exact"    (no dual)             f = E[-log p] itself
+
+The tilted bound is the tightest of its family (Saul, Jaakkola and Jordan; Knowles and Minka). Because the curve
+tau (1 - tau) is concave, its dual is one convex problem; nothing alternates.
+
+    Binomial:   p(y|eta) = C(n, y) e^{y eta} / (1 + e^eta)^n,      f(h, rho) = n f_Bernoulli(h, rho; y/n) - log C(n, y)
 
 so it is the Bernoulli site at the fraction y/n with weight n; n = 0 is an unobserved row.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-from scipy.special import betainc, expit, logit
+from scipy.special import betainc, expit
 
-from ..checks import counts, finite, first_value, number, problem, vector
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special
-from ..linalg.functions import softplus
-from .base import Rows
-from .bernoulli import LogitLikelihood
-from .bounds import Bound
-from .summaries import per_row
+from ..checks import labels
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special
+from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
+from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
+from .base import Likelihood, Rows
+from .bounds import Bound, Bounds, DirectBound, ExactExpectation, Loss
+from .links import LogitLink
+from .samples import per_row
+from .softplus_bounds import BohningLogit, LogSumLogit, Softpluses, TiltedLogit
 
 
-class Binomial(LogitLikelihood):
+class JaakkolaLogit(DirectBound):
+    """f = (1/2 - y) h + g(xi^2), g(xi^2) = log(2 cosh(xi/2)) and xi^2 = h^2 + rho."""
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        h, rho = h[:, 0], rho[:, 0]
+        xp, lean = namespace(h), 0.5 - rows["y"]
+        square = h * h + rho
+        xi = xp.sqrt(square)
+        g = xi / 2 + xp.log1p(xp.exp(-xi))
+        slope, bend = log_cosh_slopes(square)
+        lam = 2.0 * slope
+        value = lean * h + g + self.likelihood.constant(rows)
+        return Loss(value, lean + h * lam, lam, lam + 4.0 * h * h * bend, 2.0 * h * bend, bend)
+
+
+class LogitLikelihood(Likelihood):
+    """A fraction y of successes under a logistic: what Bernoulli and Binomial share."""
+
+    bounds: ClassVar[Bounds] = {
+        "log-sum": LogSumLogit,
+        "tilted": TiltedLogit,
+        "bohning": BohningLogit,
+        "jaakkola": JaakkolaLogit,
+        "exact": ExactExpectation,
+    }
+    n_softpluses, softplus_scale = 1, 1.0
+
+    def __init__(self, bound: str | type[Bound] = "best") -> None:
+        self._choose(bound)
+
+    def softpluses(self, rows: Rows) -> Softpluses:
+        return Softpluses(rows["y"])
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        xp, y = namespace(rows["y"]), rows["y"][:, None]
+        tau, rest = y + shrink * (0.5 - y), (1.0 - y) + shrink * (y - 0.5)  # towards alpha = 0
+        return xp.log(tau) - xp.log(rest)
+
+    def constant(self, rows: Rows) -> Array:
+        return 0.0 * rows["y"]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        return [0.0 * rows["y"]]
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        y, tau, rest = rows["y"][:, None], sigmoid(eta), sigmoid(-eta)
+        psi = y * softplus(-eta) + (1.0 - y) * softplus(eta)
+        return psi + self.constant(rows)[:, None], tau * (1.0 - y) - rest * y, tau * rest
+
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        m, y = logistic_moments(h[:, 0], rho[:, 0]), rows["y"]
+        value = y * m[MINUS, :] + (1.0 - y) * m[PLUS, :] + self.constant(rows)
+        alpha = (1.0 - y) * m[TAU, :] - y * m[REST, :]
+        return Loss(value, alpha, m[FIRST, :], m[FIRST, :], m[SECOND, :] / 2, m[THIRD, :] / 4)
+
+
+class BernoulliLogit(LogitLink, LogitLikelihood):
+    """Binary targets 0/1 with success probability ``1 / (1 + exp(-eta))``.
+
+    Parameters
+    ----------
+    bound : {"best", "log-sum", "tilted", "bohning", "jaakkola", "exact"}
+        The paper's bound, the tighter one, a constant curvature (each one convex problem with a duality gap), the best
+        quadratic bound, or no bound at all (both with a strong-concavity certificate). "best" is "exact".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import BernoulliLogit
+    >>> BernoulliLogit().predictive_mean(np.array([0.0]), np.array([4.0])).round(12)
+    array([0.5])
+    """
+
+    word, support = "bernoulli", "levels"
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        labels(self.name, "y", y, 2)
+        return {"y": np.where(np.isnan(y), 0.0, y)}
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        y = rows["y"][:, None]
+        return -y * softplus(-eta) - (1.0 - y) * softplus(eta)
+
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
+        success, failure, _ = self.moments(h, rho)
+        return namespace(success).stack([failure, success], axis=1)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[BernoulliLogit, np.ndarray]:
+        return cls(str(rng.choice(list(cls.bounds)))), rng.integers(0, 2, n).astype(float)
+
+
+class Binomial(LogitLink, LogitLikelihood):
     """Counts of successes among known numbers of trials.
 
     Parameters
@@ -47,26 +151,14 @@ class Binomial(LogitLikelihood):
         self.trials = trials
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        counts(self.name, "y", y, "Successes are counted: multiply shares by their trials.")
-        trials = finite(self.name, "trials", vector(self.name, "trials", self.trials, y.shape[0]))
-        counts(self.name, "trials", trials)
-        with np.errstate(invalid="ignore"):
-            impossible = y > trials
-        if impossible.any():
-            raise problem(
-                self.name,
-                f"y{first_value(impossible, y)} exceeds its {number(trials[impossible][0])} trials",
-                "0 <= y <= trials",
-                "Check the order of the two columns.",
-            )
-        observed = (trials > 0) & ~np.isnan(y)
-        n = np.where(observed, trials, 1.0)
-        return {"y": np.where(observed, y, 0.0) / n, "trials": n, "weight": np.where(observed, n, 0.0)}
+        count, n, seen = self.check_trials(y)
+        return {"y": count / n, "trials": n, "weight": np.where(seen, n, 0.0)}
 
     def constant(self, rows: Rows) -> Array:
-        n, y = rows["trials"], rows["trials"] * rows["y"]
-        lgamma = [special("gammaln", a + 1.0) for a in (n, y, n - y)]
-        return -(lgamma[0] - lgamma[1] - lgamma[2]) / n  # per trial: the weight multiplies by n
+        n = rows["trials"]
+        y = n * rows["y"]
+        outcomes = special("gammaln", n + 1.0) - special("gammaln", y + 1.0) - special("gammaln", n - y + 1.0)
+        return -outcomes / n  # per trial: the weight multiplies by n
 
     def log_density(self, eta: Array, rows: Rows) -> Array:
         n, y = rows["trials"][:, None], rows["y"][:, None]
@@ -74,23 +166,6 @@ class Binomial(LogitLikelihood):
 
     def landmarks(self, rows: Rows) -> list[Array]:
         return [self.start(rows, 0.5)[:, 0], 0.0 * rows["y"]]
-
-    def _trials_like(self, h: Array) -> Array:
-        return asarray(vector(self.name, "trials", self.trials, h.shape[0]), h)
-
-    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        success = self.moments(h, rho)[0]
-        return self._trials_like(success) * success
-
-    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        # n E[tau (1-tau)] + n^2 Var[tau], and Var[tau] = E[tau] E[1-tau] - E[tau (1-tau)]
-        success, failure, both = self.moments(h, rho)
-        n, spread = self._trials_like(success), success * failure - both
-        return n * both + n**2 * namespace(spread).where(spread > 0.0, spread, 0.0 * spread)
-
-    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
-        trials = float((w * np.nan_to_num(per_row(self.trials, y.shape[0]))).sum())
-        return float(logit((float(w @ y) + 0.5) / (trials + 1.0)))
 
     def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         # P(y <= k) = I_{1-p}(n - k, k + 1); at k = n it is 1, and the beta function ends
@@ -101,16 +176,7 @@ class Binomial(LogitLikelihood):
         trials = per_row(self.trials, eta.shape[0]).astype(np.int64)
         return rng.binomial(trials[:, None], expit(eta)).astype(np.float64)
 
-    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
-        n = per_row(self.trials, x.shape[0])
-        inside = np.clip(x + 0.5, 0.5, np.maximum(n - 0.5, 0.5))
-        width = np.minimum(1.0, np.maximum(np.minimum(x, n - x), 1.0) ** -0.5)
-        return np.log(inside) - np.log(np.maximum(n - inside, 0.5)), width
-
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Binomial, np.ndarray]:
         trials = rng.integers(1, 12, n)
         return cls(trials, str(rng.choice(list(cls.bounds)))), rng.binomial(trials, 0.4).astype(float)
-
-    def __repr__(self) -> str:
-        return f"Binomial(trials=..., bound={self.bound!r})"

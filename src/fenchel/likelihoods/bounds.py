@@ -13,26 +13,134 @@ quadratic bounds with their parameter optimised. ``relaxed`` may name a convex n
 Shapes. N observations, C predictors and P potentials an observation: h, rho, alpha, lam are (N, C) and s, tau are
 (N, P). Potential p belongs to predictor ``layout[p]``. ``rows`` is what the likelihood's ``prepare`` made. Values are
 per unit of weight; the problem multiplies by rows["weight"] (0 = unobserved).
+
+What a bound tells of itself at one point: ``Site`` is the curve and the conjugate of a convex bound at s, of which the
+dual is made. ``Loss`` is f with its slopes, convex or not, of which the exact mode is made. A convex bound has both;
+``loss_of_site`` gives the second from the first:
+
+    f(h, rho) = max_tau G,  G = alpha h + lam rho/2 - k
+    df = alpha dh + lam drho/2,   d2f = v v' / (k'' - lam'' rho/2),   v = (a_h, lam'/2)      summed over potentials
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import Array, namespace, to_numpy
+from ..linalg.quadrature import Integrand
 from ..linalg.tolerances import REACH
 from .prediction import Rows, slice_rows
-from .sites import Domain, Loss, Site, loss_of_site
 
 if TYPE_CHECKING:
     from .base import Likelihood
 
 Curvature = Callable[[Array, Array], tuple[Array, Array]]
+Parts = Callable[[Array, Rows], tuple[Array, Array, Array]]  # (eta, rows) -> a function of eta and its first two slopes
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything the dual needs of the sites at one s, per unit of weight.
+
+    The derivative of tau is J = diag(spread) - spread spread' / (slack + sum spread) for each observation,
+    or diag(spread) when ``slack`` is None (potentials that do not share a normalisation).
+    """
+
+    tau: Array  # (N, P)
+    alpha: Array  # (N, C)
+    lam: Array  # (N, C)
+    lam_slope: Array  # (N, P)  d lam / d tau
+    lam_curvature: Array  # (N, P)  d2 lam / d tau2, never positive
+    k: Array  # (N,)    the conjugate
+    spread: Array  # (N, P)
+    slack: Array | None = None  # (N,)
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where tau may lie: lower < tau < upper, and sum_p tau_p < total (= total when ``exactly``).
+
+    Numbers, or arrays that broadcast against tau (lower, upper) and the observations (total).
+    """
+
+    lower: Any = -np.inf
+    upper: Any = np.inf
+    total: Any = np.inf
+    exactly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """f(h, rho) of observations with one predictor, its slopes and its curvature, per unit of weight; all (N,).
+
+    For f = E[psi], psi = -log p: alpha = E[psi'], lam = E[psi''], hh = E[psi''], hr = E[psi''']/2, rr = E[psi'''']/4.
+    The curvature only steers Newton's steps; the certificate rests on ``value``, ``alpha`` and ``lam``. A bound over
+    several contrasts has alpha and lam (N, P), and its curvature apart (``Bound.curvature``).
+    """
+
+    value: Array  # f
+    alpha: Array  # df/dh
+    lam: Array  # 2 df/drho
+    hh: Array = None  # type: ignore[assignment] # d2f/dh2
+    hr: Array = None  # type: ignore[assignment] # d2f/dh drho
+    rr: Array = None  # type: ignore[assignment] # d2f/drho2
+
+    @property
+    def slopes(self) -> tuple[Array, Array]:
+        """alpha and lam in columns: (N, 1), or (N, P)."""
+        one = self.alpha.ndim == 1
+        return (self.alpha[:, None], self.lam[:, None]) if one else (self.alpha, self.lam)
+
+
+def loss_of_site(site: Site, signs: Array, h: Array, rho: Array, constant: Array) -> Loss:
+    """The loss of a convex bound, from its site at the s where the maximum is reached. h, rho: (N, 1)."""
+    xp = namespace(h)
+    alpha, lam = site.alpha[:, 0], site.lam[:, 0]
+    pull = site.spread / (1.0 - 0.5 * site.lam_curvature * rho * site.spread)
+    half = site.lam_slope / 2
+    value = alpha * h[:, 0] + lam * rho[:, 0] / 2 - site.k + constant
+    hh, hr, rr = (xp.sum(pull * x, axis=1) for x in (signs * signs, signs * half, half * half))
+    return Loss(value, alpha, lam, hh, hr, rr)
+
+
+def expected_loss(
+    parts: Parts,
+    expect: Callable[[Integrand], Array],
+    h: Array,
+    rho: Array,
+    rows: Rows,
+    growth: Array | None = None,
+    convex: bool = False,
+) -> Loss:
+    """E[psi], psi = growth e^eta + parts, with its slopes and curvature at h, rho (N, 1).
+
+    ``expect`` gives E under N(h, rho); E[e^eta] = e^{h + rho/2} is known. Third and fourth derivatives come by parts:
+    E[psi'' t]/rho and E[psi'' (t^2/rho - 1)]/rho, with t = eta - h. The curvature of a ``convex`` psi is held at 0
+    where rounding leaves less.
+    """
+    xp = namespace(h)
+
+    def integrand(eta: Array, index: Any) -> Array:
+        value, first, second = parts(eta, slice_rows(rows, index))
+        v = rho[index, :]
+        sd = xp.sqrt(xp.where(v > 0.0, v, 1.0))
+        t = (eta - h[index, :]) / sd
+        return xp.stack([value, first, second, second * t / sd, second * (t * t - 1.0) / sd**2])
+
+    out = expect(integrand)
+    value, alpha, lam, third, fourth = (out[i, :] for i in range(5))
+    if growth is not None:
+        with np.errstate(over="ignore"):
+            mean = growth * xp.exp(h[:, 0] + rho[:, 0] / 2)
+        value, alpha, lam, third, fourth = (mean + x for x in (value, alpha, lam, third, fourth))
+    lam = xp.where(lam > 0.0, lam, 0.0) if convex else lam
+    return Loss(value, alpha, lam, lam, third / 2, fourth / 4)
 
 
 class Bound(ABC):
@@ -268,6 +376,14 @@ class ConvexBound(Bound):
         G is strongly concave in tau: gap <= g^2 / (2 m), m the least of k'' - lam'' rho/2 over all tau.
         """
         return None
+
+
+class ExactSite(ConvexBound):
+    """A convex bound that is the expectation itself: nothing is lost."""
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        exact: Loss = self.likelihood.exact_loss(h, rho, rows)
+        return exact
 
 
 Bounds = Mapping[str, type[Bound]]  # the bounds of a likelihood, by their words

@@ -17,13 +17,12 @@ import numpy as np
 
 from ..checks import first, first_value, number, problem, vector
 from ..linalg.arrays import Array, ArrayLike, Seed, namespace
-from ..linalg.grouped import expect_near
+from ..linalg.functions import ABOVE_ZERO_STRIP, log_above_zero
+from ..linalg.quadrature import Integrand, expect_near
 from .base import Likelihood, Rows
-from .bounds import Bounds, ExactExpectation
-from .growth import STRIP, grown_loss, log_above_zero
+from .bounds import Bounds, ExactExpectation, Loss, expected_loss
 from .modified import Modified
-from .sites import Loss
-from .summaries import observed
+from .samples import observed
 from .survival import RANGE, Exponential, ProportionalHazards, Weibull
 
 
@@ -108,10 +107,15 @@ class Interval(Modified):
         k, unit = self.base.shape, self.base.unit
         return -rows["exact"] * (float(np.log(k)) + (k - 1.0) * rows["log_low"] - float(np.log(unit)))
 
+    @staticmethod
+    def _within(eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """log(1 - e^{-D e^eta}) and its first two slopes."""
+        return log_above_zero(eta + namespace(eta).log(rows["exposure"])[:, None])
+
     def _rest(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """What psi has beyond A e^eta."""
         exact, within = rows["exact"][:, None], rows["within"][:, None]
-        value, slope, bend = log_above_zero(eta, rows["exposure"])
+        value, slope, bend = self._within(eta, rows)
         return self.constant(rows)[:, None] - exact * eta - within * value, -exact - within * slope, -within * bend
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
@@ -120,17 +124,16 @@ class Interval(Modified):
         value, slope, bend = self._rest(eta, rows)
         return rate + value, rate + slope, rate + bend
 
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
-
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         marks = [-namespace(h).log(rows["exposure"])]
-        return grown_loss(
-            rows["base"], self._rest, lambda g: expect_near(g, h[:, 0], rho[:, 0], marks, STRIP), h, rho, rows
-        )
+
+        def expected(g: Integrand) -> Array:
+            return expect_near(g, h[:, 0], rho[:, 0], marks, ABOVE_ZERO_STRIP)
+
+        return expected_loss(self._rest, expected, h, rho, rows, rows["base"], convex=True)
 
     def theta_slopes(self, eta: Array, rows: Rows) -> Array:
-        slope = rows["within"][:, None] * log_above_zero(eta, rows["exposure"])[1]
+        slope = rows["within"][:, None] * self._within(eta, rows)[1]
         return self._shape_slope(namespace(eta).exp(eta), slope, rows, 1)[None, ...]
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
@@ -211,6 +214,3 @@ class Interval(Modified):
         lower = np.where(kind == 0, t, np.where(kind == 3, 0.0, t * rng.uniform(0.3, 0.9, n)))
         upper = np.where(kind == 0, t, np.where(kind == 1, np.inf, t * rng.uniform(1.1, 2.0, n)))
         return cls(base, upper), lower
-
-    def __repr__(self) -> str:
-        return f"Interval({self.base!r}{'' if self.upper is None else ', upper=...'})"

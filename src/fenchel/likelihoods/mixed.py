@@ -4,12 +4,12 @@
 
 Every part is evaluated on all rows (rows of others carry a harmless copy of one of its own) and the right one is
 selected, so nothing is gathered or scattered and the arrays may live anywhere. Parts with fewer potentials or
-predictors than the largest are padded with dead ones: tau = alpha = lam = 0.
+predictors than the largest are padded with dead ones: tau = alpha = lam = 0. The bound is each part's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,10 +19,9 @@ import numpy as np
 from ..checks import first_value, numeric, problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from .base import Likelihood, Rows, column
-from .bounds import Bound, Bounds
+from .bounds import Bound, Bounds, Loss
 from .mixed_bounds import MixedLoss, MixedSite
 from .parameters import Density, Entry
-from .sites import Loss
 
 
 class Mixed(Likelihood):
@@ -170,6 +169,13 @@ class Mixed(Likelihood):
         parts = [part.take(place[some[self.which[some] == i]]) for i, part in enumerate(self.parts)]
         return Mixed(parts, self.which[some])
 
+    # -- the parts' own parameters, one after the other ----------------------------------------------
+    def _pieces(self, values: Any) -> list[tuple[Likelihood, Any]]:
+        """Each part with its own of as many values as theta has entries."""
+        sizes = [part.theta.size for part in self.parts]
+        stops = np.cumsum(sizes)
+        return [(p, values[stop - n : stop]) for p, n, stop in zip(self.parts, sizes, stops, strict=True)]
+
     @property
     def theta_names(self) -> list[str]:
         return [name for part in self.parts for name in part.theta_names]
@@ -182,12 +188,14 @@ class Mixed(Likelihood):
         return np.concatenate([part.theta for part in self.parts])
 
     def with_theta(self, theta: np.ndarray) -> Mixed:
-        parts, i = [], 0
-        for part in self.parts:
-            n = part.theta.size
-            parts.append(part.with_theta(theta[i : i + n]))
-            i += n
-        return Mixed(parts, self.which)
+        return Mixed([part.with_theta(own) for part, own in self._pieces(theta)], self.which)
+
+    def with_priors(self, priors: Sequence[Density | None]) -> Mixed:
+        return Mixed([part.with_priors(own) for part, own in self._pieces(list(priors))], self.which)
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        each = [part.log_prior(own) for part, own in self._pieces(theta)]
+        return sum(value for value, _ in each), np.concatenate([slope for _, slope in each])
 
     def theta_bounds(self, y: np.ndarray) -> np.ndarray:
         own = [part.theta_bounds(np.where(self.which == i, y, np.nan)) for i, part in enumerate(self.parts)]
@@ -201,16 +209,6 @@ class Mixed(Likelihood):
             for entry in part.entries()
         ]
 
-    def with_priors(self, priors: Sequence[Density | None]) -> Mixed:
-        cuts = np.cumsum([part.theta.size for part in self.parts])
-        each = [list(priors)[stop - part.theta.size : stop] for part, stop in zip(self.parts, cuts, strict=True)]
-        return Mixed([part.with_priors(own) for part, own in zip(self.parts, each, strict=True)], self.which)
-
-    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        cuts = np.cumsum([part.theta.size for part in self.parts])[:-1]
-        each = [part.log_prior(own) for part, own in zip(self.parts, np.split(theta, cuts), strict=True)]
-        return sum(value for value, _ in each), np.concatenate([slope for _, slope in each])
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         out = [np.zeros(0)]
         for i, part in enumerate(self.parts):
@@ -222,12 +220,23 @@ class Mixed(Likelihood):
             out.append(part.theta_gradient(h[:, :C], rho[:, :C], own))
         return np.concatenate(out)
 
-    def _by_part(self, h: Array, value: Callable[[Likelihood, np.ndarray], Array], scalar: bool = True) -> Array:
-        """Predictive summaries of scalar parts: each part sees its own rows only, so exposures line up."""
-        if column(h).shape[0] != self.which.size:
+    # -- prediction: each part sees its own rows only, so that exposures line up -----------------------
+    def _by_part(self, shape: tuple[int, ...], ask: Callable[[Any, np.ndarray], Array]) -> np.ndarray:
+        """What each part answers for its rows, together."""
+        out = np.full(shape, np.nan)
+        for i, part in enumerate(self.parts):
+            rows = np.flatnonzero(self.which == i)
+            if rows.size:
+                out[rows] = to_numpy(ask(part, rows))
+        return out
+
+    def _predicted(self, h: Array, rho: Array, ask: Callable[..., Array], width: int = 0, scalar: bool = True) -> Array:
+        """A predictive summary (N,), or (N, width): ``ask(part, rows, h, rho)`` of each part."""
+        h, rho = to_numpy(column(h)), to_numpy(column(rho))
+        if h.shape[0] != self.which.size:
             raise problem(
                 self.name,
-                f"h has {column(h).shape[0]} rows and which has {self.which.size}",
+                f"h has {h.shape[0]} rows and which has {self.which.size}",
                 "the rows of the fit",
                 "Make a Mixed with the new rows' parts and exposures to predict elsewhere.",
             )
@@ -239,59 +248,42 @@ class Mixed(Likelihood):
                 "parts with one predictor",
                 "Ask that part itself for its rows.",
             )
-        out = np.full(self.which.shape, np.nan)
-        for part, rows in self._parts_here():
-            out[rows] = to_numpy(value(part, rows))
-        return asarray(out, h)
 
-    def _parts_here(self) -> Iterator[tuple[Likelihood, np.ndarray]]:
-        """The parts that have rows, with these."""
-        for i, part in enumerate(self.parts):
-            rows = np.flatnonzero(self.which == i)
-            if rows.size:
-                yield part, rows
+        def one(part: Likelihood, rows: np.ndarray) -> Array:
+            C = part.n_predictors
+            return ask(part, rows, h[rows, :C], rho[rows, :C])
+
+        return self._by_part((self.which.size, width) if width else self.which.shape, one)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        h, rho = to_numpy(column(h)), to_numpy(column(rho))
-        return self._by_part(h, lambda part, mine: part.predictive_mean(h[mine, 0], rho[mine, 0], rng))
+        return self._predicted(h, rho, lambda part, rows, h, rho: part.predictive_mean(h, rho, rng))
 
     def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        h, rho = to_numpy(column(h)), to_numpy(column(rho))
-        return self._by_part(h, lambda part, mine: part.predictive_variance(h[mine, 0], rho[mine, 0], rng))
+        return self._predicted(h, rho, lambda part, rows, h, rho: part.predictive_variance(h, rho, rng))
 
     def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
-        y, h, rho = numeric(self.name, "y", y, missing=True), to_numpy(column(h)), to_numpy(column(rho))
-
-        def one(part: Likelihood, mine: np.ndarray) -> Array:
-            C = part.n_predictors
-            return part.predictive_log_density(y[mine], h[mine, :C], rho[mine, :C], rng)
-
-        return self._by_part(h, one, scalar=False)
-
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
-        out, x = np.empty(eta.shape), np.broadcast_to(x, eta.shape)
-        for part, rows in self._parts_here():
-            out[rows] = part.cdf(x[rows], eta[rows])
-        return out
-
-    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        out = np.empty(eta.shape)
-        for part, rows in self._parts_here():
-            out[rows] = part.draw(eta[rows], rng)
-        return out
+        y = numeric(self.name, "y", y, missing=True)
+        return self._predicted(
+            h, rho, lambda part, rows, h, rho: part.predictive_log_density(y[rows], h, rho, rng), scalar=False
+        )
 
     def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
-        h, rho = to_numpy(column(h)), to_numpy(column(rho))
         levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
-        out = np.full((self.which.size, levels.size), np.nan)
-        for part, rows in self._parts_here():
-            out[rows] = part.predictive_quantile(levels, h[rows, 0], rho[rows, 0])
-        return out
+        return self._predicted(
+            h, rho, lambda part, rows, h, rho: part.predictive_quantile(levels, h, rho), width=levels.size
+        )
+
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+        x = np.broadcast_to(x, eta.shape)
+        return self._by_part(eta.shape, lambda part, rows: part.cdf(x[rows], eta[rows]))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return self._by_part(eta.shape, lambda part, rows: part.draw(eta[rows], rng))
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Mixed, np.ndarray]:
-        from .bernoulli import BernoulliLogit
-        from .gaussian import Gaussian
+        from .binomial import BernoulliLogit
+        from .noise import Gaussian
         from .ordinal import Ordinal
         from .poisson import Poisson
 

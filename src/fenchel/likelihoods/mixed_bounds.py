@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..linalg.arrays import Array, namespace
-from .bounds import Bound, ConvexBound, DirectBound
+from .bounds import Bound, ConvexBound, DirectBound, Domain, Loss, Site
 from .prediction import Rows
-from .sites import Domain, Loss, Site
 
 if TYPE_CHECKING:
     from .base import Likelihood
@@ -53,7 +52,7 @@ class MixedBound(Bound):
 
     def is_flat(self, rows: Rows) -> Array:
         xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
-        flat = self._select(rows, 0, lambda part, r, P, C: xp.where(part.is_flat(r), one, xp.zeros_like(one)))
+        flat = self._select(rows, 0, lambda part, r, P, C: xp.where(part.is_flat(r), one, 0.0))
         return flat > 0.5
 
 
@@ -72,23 +71,17 @@ class MixedSite(MixedBound, ConvexBound):
     def site(self, s: Array, rows: Rows) -> Site:
         P, C = len(self.layout), self.likelihood.n_predictors
         sites = self._ask(rows, lambda part, r, P, C: part.site(s[:, :P], r))
-        coupled = any(site.slack is not None for site in sites.values())
-
-        def pick(width: int, value: Callable[[Site], Array]) -> Array:
-            return self._pick(rows, width, {i: value(site) for i, site in sites.items()})
-
-        return Site(
-            tau=pick(P, lambda site: site.tau),
-            alpha=pick(C, lambda site: site.alpha),
-            lam=pick(C, lambda site: site.lam),
-            lam_slope=pick(P, lambda site: site.lam_slope),
-            lam_curvature=pick(P, lambda site: site.lam_curvature),
-            k=pick(0, lambda site: site.k),
-            spread=pick(P, lambda site: site.spread),
-            slack=pick(0, lambda site: _UNCOUPLED + 0.0 * site.k if site.slack is None else site.slack)
-            if coupled
-            else None,
-        )
+        widths = {"tau": P, "alpha": C, "lam": C, "lam_slope": P, "lam_curvature": P, "k": 0, "spread": P}
+        values = {
+            name: self._pick(rows, width, {i: getattr(site, name) for i, site in sites.items()})
+            for name, width in widths.items()
+        }
+        slacks = {i: site.slack for i, site in sites.items()}
+        if all(slack is None for slack in slacks.values()):
+            return Site(**values)
+        apart = _UNCOUPLED + 0.0 * values["k"]
+        slack = self._pick(rows, 0, {i: apart if slack is None else slack for i, slack in slacks.items()})
+        return Site(**values, slack=slack)
 
     def coordinate(self, tau: Array, rows: Rows) -> Array:
         return self._select(rows, len(self.layout), lambda part, r, P, C: part.coordinate(tau[:, :P], r))
@@ -107,19 +100,17 @@ class MixedSite(MixedBound, ConvexBound):
     def start(self, rows: Rows, shrink: float) -> Array:
         return self._select(rows, len(self.layout), lambda part, r, P, C: part.start(r, shrink))
 
+    def _numbers(self, rows: Rows, value: Callable[[ConvexBound, Rows], float]) -> Array:
+        """One number of each part's potentials (N, P)."""
+        xp, one, P = namespace(rows["which"]), 1.0 + 0.0 * rows["which"], len(self.layout)
+        return self._select(rows, P, lambda part, r, *_: xp.stack([value(part, r) * one] * P, axis=1))
+
     def reach(self, rows: Rows) -> Array:
-        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
-        return self._select(rows, len(self.layout), lambda part, r, P, C: xp.stack([part.reach(r) * one] * P, axis=1))
+        return self._numbers(rows, lambda part, r: part.reach(r))
 
     def domain_of(self, rows: Rows) -> Domain:
-        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
-        P = len(self.layout)
-
-        def stacked(value: float) -> Array:
-            return xp.stack([value * one] * P, axis=1)
-
-        return Domain(
-            lower=self._select(rows, P, lambda part, r, *_: stacked(part.domain.lower)),
-            upper=self._select(rows, P, lambda part, r, *_: stacked(part.domain.upper)),
-            total=self._select(rows, 0, lambda part, r, *_: part.domain.total * one),
+        lower, upper, total = (
+            self._numbers(rows, lambda part, r, end=end: getattr(part.domain, end))
+            for end in ("lower", "upper", "total")
         )
+        return Domain(lower, upper, total[:, 0])

@@ -21,10 +21,9 @@ from ..checks import choice, count, labels
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, is_numpy, namespace
 from ..linalg.functions import log_mean_exp_excess
 from .base import Likelihood, Rows, column
-from .bounds import Bound, Bounds, ConvexBound, is_short
-from .potentials import tilted_maximiser
-from .sites import Domain, Site
+from .bounds import Bound, Bounds, ConvexBound, Domain, Site, is_short
 from .softmax_exact import ExactSoftmax
+from .softplus_bounds import tilted_maximiser
 
 _NARROW = 0.01  # a variance up to which the curvature of a softmax gives its mean to 1e-5
 
@@ -199,7 +198,7 @@ class MultinomialLogit(Likelihood):
         draws, parts = self._draws(rng, h), []
         if rho.ndim == 3:  # correlated predictors: a root of each covariance
             values, vectors = xp.linalg.eigh(rho)
-            root = vectors * xp.sqrt(xp.where(values > 0.0, values, xp.zeros_like(values)))[:, None, :]
+            root = vectors * xp.sqrt(xp.where(values > 0.0, values, 0.0))[:, None, :]
             root = root @ xp.permute_dims(vectors, (0, 2, 1))  # symmetric, so that the signs do not count
         step = max(1, 2_000_000 // (draws.shape[0] * self.n_classes))
         for i in range(0, h.shape[0], step):
@@ -237,13 +236,10 @@ class MultinomialLogit(Likelihood):
         xp, h = namespace(h), column(h)
         rows = self.rows_for(y, h)
         p = xp.sum(self.predictive_probabilities(h, rho, rng) * rows["hot"], axis=1)
-        out = xp.log(xp.where(p > 0.0, p, 5e-324 + xp.zeros_like(p)))
-        return xp.where(rows["weight"] > 0, out, xp.nan + xp.zeros_like(out))
+        out = xp.log(xp.where(p > 0.0, p, 5e-324))
+        return xp.where(rows["weight"] > 0, out, xp.nan)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[MultinomialLogit, np.ndarray]:
         reference = [None, "last"][int(rng.integers(2))]
         return cls(3, reference, str(rng.choice(list(cls.bounds)))), rng.integers(0, 3, n).astype(float)
-
-    def __repr__(self) -> str:
-        return f"MultinomialLogit({self.n_classes}, reference={self.reference!r}, bound={self.bound!r})"

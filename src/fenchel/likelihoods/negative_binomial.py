@@ -1,9 +1,12 @@
-"""Negative binomial counts of mean mu = E e^eta and size r: variance mu + mu^2 / r.
+"""Negative binomial counts of mean mu = E e^eta and size r: Poisson counts of a gamma rate, variance mu + mu^2 / r.
 
     p(y|eta) = Gamma(y+r) / (Gamma(r) y!) (r/(r+mu))^r (mu/(r+mu))^y
+
+``NegativeBinomial``: r is the same at every eta.
+
     psi = y softplus(-t) + r softplus(t) - log Gamma(y+r)/(Gamma(r) y!),      t = eta - c,  c = log(r/E)
 
-So it is the logit at eta - c of a fraction y/(y+r) with weight y+r: the bounds are those of ``bernoulli.py``, with
+So it is the logit at eta - c of a fraction y/(y+r) with weight y+r: the bounds are those of ``binomial.py``, with
 phi(s) = log(1 + e^{s-c}) and k(tau) = tau log tau + (1-tau) log(1-tau) + c tau. With n = y + r trials and a fraction p,
 
     f(h, rho) = n [-p h + Phi(h - c, rho)] + y c - log Gamma(y+r)/(Gamma(r) y!),      Phi >= E[softplus(t)]
@@ -11,49 +14,43 @@ phi(s) = log(1 + e^{s-c}) and k(tau) = tau log tau + (1-tau) log(1-tau) + c tau.
 
 r -> inf is the Poisson. The ratio of Gamma functions comes from Stirling's series where r is large, so the limit is
 reached without cancellation.
+
+``NegativeBinomial1``: r = mu / a, so that the variance is in proportion to the mean, (1 + a) mu.
+
+    psi   = r log(1 + a) - log Gamma(y + r)/Gamma(r) - y log(a/(1+a)) + log y!
+    psi'' = r [log(1 + a) - sum_{0 < j < y} j/(r + j)^2]
+
+The bracket increases in r, so psi has one inflection at most, on the left, where mu is far below y: there it is
+continued by its tangent (``tangents.py``), which makes what is fitted log-concave. a -> 0 is the Poisson. With psi'
+the slope in eta, dpsi/dlog a = (r + y) a/(1+a) - y - psi'.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import betainc
 
 from ..checks import numeric, positive, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
-from ..linalg.functions import sigmoid, softplus
+from ..linalg.arrays import Array, ArrayLike, namespace, special
+from ..linalg.functions import log_choose, log_rising, rising, sigmoid, softplus
 from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
-from .base import Rows, flat
-from .bernoulli import LogitLikelihood
-from .bounds import Bound, Bounds, ExactExpectation
-from .by_density import MOST
-from .gamma_ratios import digamma_rest, log_choose, stirling_rest
-from .parameters import Parameter, shown
-from .poisson import ExposedMean, exposed_counts
-from .sites import Loss
+from ..linalg.quadrature import expect_near
+from .base import Rows
+from .binomial import LogitLikelihood
+from .bounds import Bound, Bounds, ExactExpectation, Loss, expected_loss
+from .numerical import MOST
+from .parameters import Parameter
+from .poisson import ExposedMean, Poisson, exposed_counts
+from .samples import mean, per_row
 from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
-from .summaries import per_row
+from .tangents import TangentLikelihood, inflection
 
-_STIRLING = 20.0  # a size from which Stirling's series is exact to rounding
-
-
-def log_rising(r: ArrayLike, y: np.ndarray) -> np.ndarray:
-    """log Gamma(r + y) - log Gamma(r) - y log r."""
-    r = np.asarray(r, dtype=np.float64)
-    near, R = r < _STIRLING, np.maximum(r, _STIRLING)
-    close = special("gammaln", r + y) - special("gammaln", r) - y * np.log(r)
-    away = (R + y - 0.5) * np.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
-    return np.where(near, to_numpy(close), away)
-
-
-def log_rising_slope(r: ArrayLike, y: np.ndarray) -> np.ndarray:
-    """r (digamma(r + y) - digamma(r)): the slope of log Gamma(r + y) - log Gamma(r) in log r."""
-    r = np.asarray(r, dtype=np.float64)
-    near, R = r < _STIRLING, np.maximum(r, _STIRLING)
-    close = r * (special("digamma", r + y) - special("digamma", r))
-    away = R * (np.log1p(y / R) + digamma_rest(R + y) - digamma_rest(R))
-    return np.where(near, to_numpy(close), away)
+SlopePairs = tuple[tuple[Array, Array], tuple[Array, Array]]
+_LOWEST, _HIGHEST = -60.0, 60.0  # of log r, where the inflection is sought
+_TINY = -30.0  # t below which softplus(t) is e^t (1 - e^t/2)
 
 
 class GammaPoisson(ExposedMean):
@@ -118,7 +115,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
     }
     word = "negative-binomial"
     aliases = ("nb", "nb2", "nbinom", "nbinom2", "negbin", "negbinomial", "negativebinomial2")
-    bends_above_zero = "right"
+    bend_above_zero = (-7.0, 600.0)
     # up to where the largest count has a millionth more variance than a Poisson's
     parameters = (
         Parameter(
@@ -150,7 +147,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
             "centre": np.log(r) - np.log(rows["exposure"]),
             "constant": -(limit + count * np.log(rows["exposure"])) / n,
             "choices": log_choose(r, count),
-            "slope": log_rising_slope(r, count),
+            "slope": rising(np.log(r), count)[1],  # r (digamma(y + r) - digamma(r))
             "weight": rows["weight"] * n,
         }
 
@@ -172,11 +169,20 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         psi, first, second = self.row_derivatives(eta, rows)
         return psi / n, first / n, second / n
 
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.row_derivatives(eta, rows)[0]
+
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         loss = self.row_loss(h, rho, rows)
-        return Loss(*(getattr(loss, field) / rows["trials"] for field in Loss.__slots__))
+        return Loss(*(getattr(loss, field.name) / rows["trials"] for field in fields(Loss)))
 
-    # -- a row as a whole: psi = y softplus(-t) + r softplus(t) - log choices, t = eta - c ----------
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        n, loss = rows["trials"], self.objective.loss(h, rho, rows)
+        softened = loss.value - rows["constant"] + rows["y"] * h[:, 0]  # Phi
+        each = rows["size"] * softened - n * loss.alpha - rows["slope"]
+        return self.gathered(rows["weight"] / n * each)
+
+    # -- a row as a whole: psi = y softplus(-t) + r softplus(t) - log choices -----------------------
     def row_constant(self, rows: Rows) -> Array:
         return -rows["choices"]
 
@@ -196,60 +202,42 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         m, y, r = logistic_moments(h[:, 0] - rows["centre"], rho[:, 0]), rows["count"], rows["size"]
         return (r * (m[PLUS, :] - m[TAU, :]) + y * m[REST, :] - rows["slope"],)
 
-    # -- its own parameter -------------------------------------------------------------------------
-    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        n, loss = rows["trials"], self.objective.loss(h, rho, rows)
-        softened = loss.value - rows["constant"] + rows["y"] * h[:, 0]  # Phi
-        each = rows["size"] * softened - n * loss.alpha - rows["slope"]
-        return self.gathered(rows["weight"] / n * each)
+    # -- a count of 0: -log p(0) = r softplus(t) ----------------------------------------------------
+    def log_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        xp, t = namespace(eta), eta - rows["centre"][:, None]
+        tiny, s = t < _TINY, sigmoid(t)
+        u = xp.where(tiny, 1.0, softplus(t))
+        log_u = xp.where(tiny, t - s / 2, xp.log(u))
+        first = xp.where(tiny, 1.0 - s / 2, s / u)
+        second = xp.where(tiny, -s / 2, first * (sigmoid(-t) - first))
+        return xp.log(rows["size"])[:, None] + log_u, first, second
 
-    # -- the likelihood itself ---------------------------------------------------------------------
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -rows["trials"][:, None] * self.derivatives(eta, rows)[0]
-
-    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        # E[mu] + E[mu^2]/r + Var[mu], with E[mu^2] = E[mu]^2 e^rho
-        mean, rho = self.predictive_mean(h, rho), flat(rho)
-        xp = namespace(rho)
-        with np.errstate(over="ignore"):
-            size = asarray(per_row(self.size, rho.shape[0]) + 0.0, rho)
-            return mean + mean**2 * (xp.exp(rho) / size + xp.expm1(rho))
-
-    def means_and_sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._rate_at(eta), per_row(self.size, eta.shape[0])[:, None]
-
-    # -- above 0: psi + log(1 - e^-w), w = r u, u = softplus(t) -------------------------------------
     def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """In closed form, for half of the time: psi + log(1 - e^-w), w = r softplus(t)."""
         xp, r, y = namespace(eta), rows["size"][:, None], rows["count"][:, None]
-        t, w, seen = self._seen(eta, rows)
-        s, rest, tiny = sigmoid(t), sigmoid(-t), t < -30.0
-        # log(1 - e^-w) is log r + t - w/2 where e^t is tiny
+        t = eta - rows["centre"][:, None]
+        s, rest, tiny = sigmoid(t), sigmoid(-t), t < _TINY
+        w = xp.maximum(r * softplus(t), 1e-300)
+        seen = -xp.expm1(-w)
         log_seen = xp.where(tiny, xp.log(r) + t - w / 2, xp.log(seen))
         psi = y * softplus(-t) + w + log_seen - rows["choices"][:, None]
         pull = xp.where(tiny, 1.0 + (r - 1.0) / 2 * s, r * s / seen)
         bend = pull * (rest - xp.where(tiny, 1.0 - (r + 1.0) / 2 * s, r * s * xp.exp(-w) / seen))
         return psi, pull - y * rest, y * s * rest + bend
 
-    @staticmethod
-    def _seen(eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        """t, w and 1 - e^-w at eta."""
-        xp, t = namespace(eta), eta - rows["centre"][:, None]
-        w = xp.maximum(rows["size"][:, None] * softplus(t), 1e-300 + 0.0 * t)
-        return t, w, -xp.expm1(-w)
+    def theta_slope_pairs(self, eta: Array, rows: Rows, slope: Array, bend: Array) -> SlopePairs:
+        """t falls as log r rises: dpsi/dlog r = r softplus(t) - slope - psi', and dlog g/dlog r = 1 - dlog g/deta."""
+        y, r, t = rows["count"][:, None], rows["size"][:, None], eta - rows["centre"][:, None]
+        up, down = sigmoid(t), sigmoid(-t)
+        own = r * softplus(t) - rows["slope"][:, None] - r * up + y * down
+        return (own, r * up - (y + r) * up * down), (1.0 - slope, -bend)
 
-    def theta_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
-        """dpsi/dlog r = w / (1 - e^-w) - r (digamma(y + r) - digamma(r)) - psi'."""
-        xp, r = namespace(eta), rows["size"][:, None]
-        t, w, seen = self._seen(eta, rows)
-        _, first, second = self.rest_above_zero(eta, rows)
-        tiny = w < 1e-8
-        g = xp.where(tiny, 1.0 + w / 2, w / seen)
-        slope = xp.where(tiny, 0.5 + 0.0 * w, (1.0 - w * xp.exp(-w) / seen) / seen)
-        return g - rows["slope"][:, None] - first, r * sigmoid(t) * slope - second
+    # -- prediction --------------------------------------------------------------------------------
+    def variance_terms(self, n: int) -> list[tuple[Any, float]]:
+        return [(1.0, 1.0), (1.0 / per_row(self.size, n), 2.0)]
 
-    def inflections_above_zero(self, rows: Rows) -> np.ndarray:
-        (sizes, counts), back = np.unique(np.stack([rows["size"], rows["count"]]), axis=1, return_inverse=True)
-        return np.asarray(_inflections(sizes, counts)[back.ravel()] + rows["centre"])
+    def means_and_sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._rate_at(eta), per_row(self.size, eta.shape[0])[:, None]
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial, np.ndarray]:
@@ -258,28 +246,119 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         y = rng.negative_binomial(size, size / (size + mean)).astype(float)
         return cls(size, exposure, str(rng.choice(list(cls.bounds)))), y
 
-    def __repr__(self) -> str:
-        given = "" if self.exposure is None else "exposure=..., "
-        return f"NegativeBinomial({shown(self.size)}, {given}bound={self.bound!r})"
+
+def _start(own: NegativeBinomial1, y: np.ndarray, w: np.ndarray) -> float:
+    """Half of what the variance of y is above its mean, relative to it: the rest is left to eta."""
+    centre = max(mean(y, w), 1e-8)
+    return float(np.clip((np.average((y - centre) ** 2, weights=w) / centre - 1.0) / 2, 0.1, 1e3))
 
 
-def _inflections(r: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """t = log mu/r where psi'' of a count above 0 is 0, by bisection in u = log(1 + e^t); inf where it is positive.
+class NegativeBinomial1(GammaPoisson, TangentLikelihood):
+    """Overdispersed counts with mean ``exposure * exp(eta)`` and variance ``mean * (1 + dispersion)``.
 
-    psi' = r s/(1 - e^{-ru}) - y (1 - s), s = mu/(r + mu), increases in eta for r >= 1. For r < 1 its slope, as a
-    multiple of s e^-u, is y + r/(1 - w) - r^2 w (e^u - 1)/(1 - w)^2 with w = e^{-ru}, which falls in u: one inflection.
+    Parameters
+    ----------
+    dispersion : float or array (N,)
+        a, above 0; the smaller, the nearer to a Poisson. Learnable where it is one number.
+    exposure : float or array (N,), optional
+        Expected counts, person-years, area: what the mean is relative to. 0 means unobserved.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import NegativeBinomial1
+    >>> NegativeBinomial1(0.5).predictive_variance(np.array([0.0]), np.array([0.0]))
+    array([1.5])
     """
 
-    def falls(u: np.ndarray) -> np.ndarray:
-        w = np.exp(-r * u)
-        seen = -np.expm1(-r * u)
-        return y + r / seen < r * r * w * np.expm1(u) / seen**2
+    word, aliases = "negative-binomial-1", ("nb1", "nbinom1")
+    bend_above_zero, narrow_above_zero = (_HIGHEST, _LOWEST), 0.25
+    parameters = (
+        Parameter(
+            "dispersion",
+            "dispersion",
+            bounds=(1e-6, 1e6),
+            start=_start,
+            weak=(0.0, 3.0),
+            formula=("dispersion", "log dispersion"),
+        ),
+    )
 
-    low, high = np.full(r.shape, 1e-3), np.full(r.shape, 600.0)
-    some = (r < 1.0) & falls(high)
-    for _ in range(60):
-        middle = (low + high) / 2
-        down = falls(middle)
-        low, high = np.where(down, low, middle), np.where(down, middle, high)
-    with np.errstate(over="ignore"):
-        return np.where(some, low + np.log(-np.expm1(-low)), np.inf)
+    def __init__(self, dispersion: ArrayLike = 1.0, exposure: ArrayLike | None = None) -> None:
+        a = positive(self.name, "dispersion", numeric(self.name, "dispersion", dispersion))
+        self.dispersion, self.exposure = float(a) if a.ndim == 0 else a, exposure
+
+    def neighbour(self) -> Poisson:
+        return Poisson(self.exposure)
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        rows = exposed_counts(self.name, y, self.exposure)
+        a = per_row(self.dispersion, y.shape[0]) + 0.0
+        centre = np.log(a) - np.log(rows["exposure"])  # log r = eta - centre
+        (count, growth), back = np.unique(np.stack([rows["count"], np.log1p(a)]), axis=1, return_inverse=True)
+        ends = np.full(count.shape, _HIGHEST), np.full(count.shape, _LOWEST)
+        left = inflection(*ends, lambda log_r: np.exp(log_r) * growth - rising(log_r, count)[2])[back.ravel()]
+        return {**rows, "dispersion": a, "centre": centre, "left": left + centre, "right": np.full(y.shape, np.inf)}
+
+    def constant(self, rows: Rows) -> Array:
+        xp, y, a = namespace(rows["y"]), rows["y"], rows["dispersion"]
+        return special("gammaln", y + 1.0) - y * (xp.log(a) - xp.log1p(a))
+
+    def growth(self, rows: Rows) -> Array:
+        xp = namespace(rows["centre"])
+        return xp.exp(-rows["centre"]) * xp.log1p(rows["dispersion"])
+
+    def theta_growth(self, rows: Rows) -> Array:
+        xp, a = namespace(rows["centre"]), rows["dispersion"]
+        return xp.exp(-rows["centre"]) * (a / (1.0 + a) - xp.log1p(a))
+
+    def rest(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """What psi has beyond r log(1 + a)."""
+        value, first, second = rising(eta - rows["centre"][:, None], rows["y"][:, None])
+        return self.constant(rows)[:, None] - value, -first, -second
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        with np.errstate(over="ignore"):  # a trial may be far out
+            rate = self.growth(rows)[:, None] * namespace(eta).exp(eta)
+        value, first, second = self.rest(eta, rows)
+        return rate + value, rate + first, rate + second
+
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        marks = self.landmarks(rows)
+        return expected_loss(
+            self.rest, lambda g: expect_near(g, h[:, 0], rho[:, 0], marks), h, rho, rows, self.growth(rows)
+        )
+
+    def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
+        a, y = rows["dispersion"][:, None], rows["y"][:, None]
+        _, first, second = self.derivatives(eta, rows)
+        with np.errstate(over="ignore"):
+            r = namespace(eta).exp(eta - rows["centre"][:, None])
+        return (r + y) * (a / (1.0 + a)) - y - first, r * (a / (1.0 + a)) - second
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, at = namespace(rows["y"]), namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])
+        return [at, xp.where(xp.isinf(rows["left"]), at, rows["left"]), rows["centre"]]
+
+    # -- a count of 0: -log p(0) = r log(1 + a) -----------------------------------------------------
+    def log_zero(self, eta: Array, rows: Rows) -> tuple[Array, None, None]:
+        return eta + namespace(eta).log(self.growth(rows))[:, None], None, None
+
+    def theta_slope_pairs(self, eta: Array, rows: Rows, slope: None, bend: None) -> SlopePairs:
+        a = rows["dispersion"]
+        moved = (a / (1.0 + a) / namespace(a).log1p(a) - 1.0)[:, None]  # dlog(r log(1 + a))/dlog a
+        return self._theta_slope(eta, rows), (moved + 0.0 * eta, 0.0 * eta)
+
+    # -- prediction --------------------------------------------------------------------------------
+    def variance_terms(self, n: int) -> list[tuple[Any, float]]:
+        return [(1.0 + per_row(self.dispersion, n), 1.0)]
+
+    def means_and_sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mu = np.maximum(self._rate_at(eta), 1e-300)
+        return mu, mu / per_row(self.dispersion, eta.shape[0])[:, None]
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial1, np.ndarray]:
+        exposure, a = rng.gamma(2.0, 1.0, n) + 0.1, float(rng.gamma(2.0, 0.5) + 0.3)
+        r = exposure * np.exp(rng.normal(0.0, 0.5, n)) / a
+        return cls(a, exposure), rng.negative_binomial(r, 1.0 / (1.0 + a)).astype(float)

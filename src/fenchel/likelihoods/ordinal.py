@@ -10,21 +10,99 @@ alpha = tau_1 - tau_2. So (tau_1, tau_2) is (alpha, lam) in other coordinates, a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logit
 
-from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
+from ..checks import finite, labels, numeric, problem
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.logistic import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
-from .base import Rows, flat
-from .bounds import Bound, Bounds, ConvexBound, ExactExpectation
-from .cumulative import Cumulative
-from .potentials import Softplus
-from .sites import Loss
-from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
+from ..linalg.quadrature import expect
+from ..transforms import STEPS
+from .base import Likelihood, Rows, flat
+from .bounds import Bound, Bounds, ExactExpectation, Loss
+from .parameters import Parameter
+from .softplus_bounds import LogSumLogit, Softplus, Softpluses, TiltedLogit
+
+
+def by_steps(cut: np.ndarray, cutpoints: np.ndarray) -> np.ndarray:
+    """Slopes in ``theta`` from those in the cutpoints, the two open ends included (K + 1,)."""
+    return STEPS.pull(cutpoints, cut[1:-1])  # a cutpoint moves with every step before it
+
+
+def _frequencies(own: Cumulative, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The link of the cumulative frequencies; no level is without weight."""
+    share = np.bincount(y.astype(int), weights=w) + 0.5
+    return own.link(np.cumsum(share)[:-1] / share.sum())
+
+
+def _reach(own: Cumulative, y: np.ndarray) -> np.ndarray:
+    """Cutpoints grow with the latent function, whose standard deviation may reach a hundred."""
+    return np.array([[-1e3, 1e3], *(np.log([1e-8, 1e3]) for _ in own.cutpoints[1:])])
+
+
+class Cumulative(Likelihood):
+    """Level k lies between cutpoints k-1 and k; the first has no lower end, the last no upper one."""
+
+    support, ordered, moves_eta = "levels", True, True
+    parameters = (Parameter("cutpoint", "cutpoints", STEPS, bounds=_reach, start=_frequencies),)
+
+    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound]) -> None:
+        self._choose(bound)
+        b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
+        if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
+            raise problem(
+                self.name,
+                f"cutpoints {b.tolist()} do not increase",
+                "K-1 increasing numbers for K levels",
+                "Sort them, and merge levels that share a cutpoint.",
+            )
+        self.cutpoints, self.n_levels = b, int(b.size) + 1
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        labels(self.name, "y", y, self.n_levels)
+        level = np.where(np.isnan(y), 0, y).astype(int)
+        edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
+        return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, lo, hi = namespace(rows["lo"]), rows["lo"], rows["hi"]
+        return [xp.where(xp.isinf(lo), hi, lo), xp.where(xp.isinf(hi), lo, hi)]
+
+    @staticmethod
+    @abstractmethod
+    def link(share: np.ndarray) -> np.ndarray:
+        """Where the latent scale has this much below it."""
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        """The cutpoints carry it."""
+        return 0.0
+
+    @abstractmethod
+    def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """-df/dhi and df/dlo of each observation (N,), 0 at an open end."""
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        upper, lower = self._pulls(h, rho, rows)
+        w, level = to_numpy(rows["weight"]), to_numpy(rows["level"]).astype(int)
+        cut = np.zeros(self.n_levels + 1)  # d(-f)/db, the two open ends included
+        np.add.at(cut, level + 1, w * upper)
+        np.add.at(cut, level, -w * lower)
+        return by_steps(cut, self.cutpoints)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
+        """The mean level."""
+        p = self.predictive_probabilities(h, rho)
+        return namespace(p).sum(p * asarray(np.arange(self.n_levels), p)[None, :], axis=1)
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
+        p = self.predictive_probabilities(h, rho)
+        xp, level = namespace(p), asarray(np.arange(self.n_levels), p)[None, :]
+        return xp.sum(p * (level - xp.sum(p * level, axis=1, keepdims=True)) ** 2, axis=1)
 
 
 class Ordinal(Cumulative):
@@ -66,10 +144,9 @@ class Ordinal(Cumulative):
         of = self.softpluses(rows)
         shift: Any = of.shift  # it always has one
         xp = namespace(shift)
-        zero = xp.zeros_like(shift)
         alone = xp.any(of.dead, axis=1, keepdims=True)  # two live potentials balance: alpha = 0 at any tau
-        tau = xp.where(alone, 0.5 * shrink + zero, 0.25 + zero)
-        return xp.where(of.dead, zero, Softplus.coordinate(tau) + shift)
+        tau = xp.where(alone, 0.5 * shrink + xp.zeros_like(shift), 0.25)
+        return xp.where(of.dead, 0.0, Softplus.coordinate(tau) + shift)
 
     def constant(self, rows: Rows) -> Array:
         xp = namespace(rows["lo"])
@@ -81,38 +158,40 @@ class Ordinal(Cumulative):
         psi = softplus(up) + softplus(down) + self.constant(rows)[:, None]
         return psi, first - second, first * sigmoid(-up) + second * sigmoid(-down)
 
-    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        """Two logistics, each in its own moments; an open end has none."""
-        xp, value, parts = namespace(h), self.constant(rows), []
+    def _moments(self, h: Array, rho: Array, rows: Rows) -> list[Array]:
+        """The moments of the two logistics, of eta - hi and of lo - eta: an open end has none."""
+        xp, out = namespace(h), []
         for edge, sign in ((rows["hi"], 1.0), (rows["lo"], -1.0)):
             live = xp.isfinite(edge)
-            m = logistic_moments(sign * (h[:, 0] - xp.where(live, edge, xp.zeros_like(edge))), rho[:, 0])
-            m = xp.where(live[None, :], m, xp.zeros_like(m))
-            value = value + m[PLUS, :]
-            parts.append([sign * m[TAU, :], m[FIRST, :], sign * m[SECOND, :] / 2, m[THIRD, :] / 4])
-        alpha, lam, hr, rr = (up + down for up, down in zip(*parts, strict=True))
-        return Loss(value, alpha, lam, lam, hr, rr)
+            m = logistic_moments(sign * (h[:, 0] - xp.where(live, edge, 0.0)), rho[:, 0])
+            out.append(xp.where(live[None, :], m, 0.0))
+        return out
+
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        up, down = self._moments(h, rho, rows)
+        lam = up[FIRST, :] + down[FIRST, :]
+        return Loss(
+            self.constant(rows) + up[PLUS, :] + down[PLUS, :],
+            up[TAU, :] - down[TAU, :],
+            lam,
+            lam,
+            (up[SECOND, :] - down[SECOND, :]) / 2,
+            (up[THIRD, :] + down[THIRD, :]) / 4,
+        )
 
     def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        xp = namespace(h)
         bound = self.objective
-        if isinstance(bound, ConvexBound):
-            tau = bound.site(bound.maximiser(h, rho, bound.start(rows, 1.0), rows), rows).tau
+        if bound.convex:
+            convex = bound.dual
+            tau = convex.site(convex.maximiser(h, rho, convex.start(rows, 1.0), rows), rows).tau
             upper, lower = tau[:, 0], tau[:, 1]
         else:
-            ends = []
-            for edge, sign in ((rows["hi"], 1.0), (rows["lo"], -1.0)):
-                live = xp.isfinite(edge)
-                m = logistic_moments(sign * (h[:, 0] - xp.where(live, edge, xp.zeros_like(edge))), rho[:, 0])[TAU, :]
-                ends.append(xp.where(live, m, xp.zeros_like(m)))
-            upper, lower = ends
+            upper, lower = (m[TAU, :] for m in self._moments(h, rho, rows))
         distance = to_numpy(rows["hi"]) - to_numpy(rows["lo"])
         both = np.where(np.isfinite(distance), 1.0 / np.expm1(np.minimum(distance, 700.0)), 0.0)  # of the constant
         return to_numpy(upper) + both, to_numpy(lower) + both
 
     def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        from ..linalg.quadrature import expect
-
         h, rho = flat(h), flat(rho)
         xp, edges = namespace(h), [-np.inf, *self.cutpoints.tolist(), np.inf]
 
@@ -132,6 +211,3 @@ class Ordinal(Cumulative):
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Ordinal, np.ndarray]:
         cutpoints = np.cumsum(rng.gamma(2.0, 0.5, 3) + 0.2) - 1.5
         return cls(cutpoints, str(rng.choice(list(cls.bounds)))), rng.integers(0, 4, n).astype(float)
-
-    def __repr__(self) -> str:
-        return f"Ordinal({self.cutpoints.tolist()}, bound={self.bound!r})"

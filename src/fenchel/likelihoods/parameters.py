@@ -6,6 +6,7 @@ A likelihood lists its ``parameters``; theta, its names, its bounds and a table 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,11 +14,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..checks import number
 from ..linalg.arrays import Array, to_numpy
 from ..transforms import LOG, OfRows, Steps, Transform
 
 _WITHIN = 10.0  # a parameter of which nothing is known stays within e^10 of where it stands
+_DERIVED = ("objective", "counts")  # attributes that are made of the others when they are asked for
+_FEW_SHOWN = 8  # entries of a vector that a repr shows
 _WIDE = 10.0  # prior sd of a coefficient, for what one sd of its column does, and of a first cutpoint
 
 
@@ -142,11 +144,6 @@ def _root(transform: Transform, power: float, theta: float) -> float:
     return float(transform.inverse(np.array([theta])) ** (1.0 / power))
 
 
-def shown(value: Any, of: Callable[[float], str] = number) -> str:
-    """A parameter in a repr: a number, or dots for one number a row."""
-    return of(value) if np.ndim(value) == 0 else "..."
-
-
 class Parametrised:
     """What follows from ``parameters``."""
 
@@ -204,8 +201,8 @@ class Parametrised:
         return out
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles make their own ``objective``."""
-        return {key: value for key, value in self.__dict__.items() if key != "objective"}
+        """Copies and pickles make their own ``objective``, and what else was made of the attributes."""
+        return {key: value for key, value in self.__dict__.items() if key not in _DERIVED}
 
     def with_theta(self, theta: np.ndarray) -> Self:
         """The same likelihood with other parameters."""
@@ -261,3 +258,15 @@ class Parametrised:
             else:
                 out.append((self.name, p.attribute, float(value)))
         return out
+
+    def __repr__(self) -> str:
+        """The arguments of the constructor that are not its defaults; the first one without its name."""
+        given = []
+        for i, (key, argument) in enumerate(inspect.signature(type(self)).parameters.items()):
+            value = getattr(self, key, argument.default)
+            if np.ndim(value):
+                value = np.asarray(value).tolist() if np.size(value) <= _FEW_SHOWN else ...
+            if value is not argument.default and value != argument.default:
+                text = "..." if value is ... else repr(value)
+                given.append(text if i == 0 and key != "bound" else f"{key}={text}")
+        return f"{type(self).__name__}({', '.join(given)})"

@@ -13,14 +13,14 @@ import numpy as np
 from scipy.special import pdtr, pdtrc
 
 from ..checks import counts, first, first_value, number, problem, vector
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special
-from ..linalg.functions import stirling
-from .base import Likelihood, Rows, flat
-from .by_density import LARGEST, MOST
-from .growth import log_above_zero
-from .scalar import ExponentialLikelihood
-from .sites import Loss
-from .summaries import per_row
+from ..linalg.arrays import Array, ArrayLike, namespace, special
+from ..linalg.functions import log_above_zero, stirling
+from .base import Rows
+from .bounds import Loss
+from .exponential_family import ExponentialLikelihood
+from .links import LogLink
+from .numerical import LARGEST, MOST
+from .samples import per_row
 
 
 def exposed_counts(where: str, y: np.ndarray, exposure: ArrayLike, integer: bool = True) -> dict[str, np.ndarray]:
@@ -53,20 +53,23 @@ def exposed_counts(where: str, y: np.ndarray, exposure: ArrayLike, integer: bool
     }
 
 
-class ExposedMean(Likelihood):
+class ExposedMean(LogLink):
     """Counts of mean exposure * e^eta: what the Poisson and its relatives share.
 
     ``rows["count"]`` is y. Modifiers (``modified.py``) ask more of them: a row as a whole, whatever its weight counts,
-    and, to be truncated, at rows or at eta (N, M)
+    and what a count of 0 is, at eta (N, M):
 
-        rest_above_zero(eta, rows)       -log p(y|y > 0, eta) less c e^eta, with its first two slopes
-        theta_above_zero(eta, rows)      its slope in theta, and that one's slope in eta
-        inflections_above_zero(rows)     where it bends over (N,), infinite where it does not
+        row_loss, row_theta, row_derivatives, row_constant     f, df/dtheta, psi and its slopes, the constant of psi
+        growth, rest                     psi = growth e^eta + rest
+        log_zero(eta, rows)              log(-log p(0|eta)) with its first two slopes
+        theta_slope_pairs(eta, rows, slope, bend)     dpsi/dtheta and dlog(-log p(0))/dtheta, each with its slope in
+                                         eta, from the slopes of log_zero
         zero_at(eta)                     -log p(0|eta)
         draw_above_zero(eta, rng)        one y > 0 for each eta
     """
 
-    bends_above_zero: str | None = None  # "left", "right": where -log p(y|y > 0) has an inflection, if it has one
+    # eta - rows["centre"] between which -log p(y|y > 0) has its inflection, the inner end first; None where it has none
+    bend_above_zero: tuple[float, float] | None = None
     narrow_above_zero: float = 1.0  # a variance up to which its expectation needs no panels about where it bends
 
     exposure: Any
@@ -75,14 +78,8 @@ class ExposedMean(Likelihood):
     row_parameters: tuple[str, ...] = ("exposure",)
     size: Any = math.inf  # of the noise beyond the Poisson's
 
-    def _exposure_like(self, h: Array) -> Array:
-        exposure = 1.0 if self.exposure is None else self.exposure
-        return asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
-
-    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        h, rho = flat(h), flat(rho)
-        with np.errstate(over="ignore"):  # a mean can be infinite
-            return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
+    def mean_level(self, n: int) -> np.ndarray:
+        return vector(self.name, "exposure", 1.0 if self.exposure is None else self.exposure, n)
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         """Half a count where there are none."""
@@ -123,6 +120,23 @@ class ExposedMean(Likelihood):
     def theta_growth(self, rows: Rows) -> Array | None:
         """The same of dpsi/dtheta."""
         return None
+
+    def rest(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """psi less c e^eta, with its first two slopes, at eta (N, M)."""
+        return self.row_derivatives(eta, rows)
+
+    def log_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array | None, Array | None]:
+        """log(-log p(0|eta)) with its first two slopes in eta (N, M): None where they are 1 and 0."""
+        raise NotImplementedError(f"{self.name} does not implement log_zero(); counts above 0 need it.")
+
+    def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """-log p(y|y > 0, eta) less c e^eta, with its first two slopes."""
+        value, first, second = self.rest(eta, rows)
+        log_g, slope, bend = self.log_zero(eta, rows)
+        above, rise, turn = log_above_zero(log_g)
+        if slope is None:
+            return value + above, first + rise, second + turn
+        return value + above, first + rise * slope, second + turn * slope**2 + rise * bend
 
     def above(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         """P(y > x|eta)."""
@@ -176,10 +190,8 @@ class Poisson(ExposedMean, ExponentialLikelihood):
         # from below, a count of 0 would overshoot through exp; from above Newton contracts
         return [namespace(rows["count"]).log((rows["count"] + 0.5) / rows["exposure"])]
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        mean, rho = self.predictive_mean(h, rho), flat(rho)
-        with np.errstate(over="ignore"):
-            return mean + mean**2 * namespace(rho).expm1(rho)
+    def variance_terms(self, n: int) -> list[tuple[Any, float]]:
+        return [(1.0, 1.0)]
 
     def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return np.asarray(pdtr(x, self._rate_at(eta)))
@@ -187,17 +199,19 @@ class Poisson(ExposedMean, ExponentialLikelihood):
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return rng.poisson(self._rate_at(eta)) + 0.0
 
-    # -- above 0: psi = mu - y eta + log(1 - e^-mu) + const is log-concave, an exponential family in eta
+    # -- a row as a whole, and a count of 0
     def row_theta(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
         return ()
 
     def growth(self, rows: Rows) -> Array:
         return rows["exposure"]
 
-    def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        value, first, second = log_above_zero(eta, rows["exposure"])
+    def rest(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         y = rows["count"][:, None]
-        return value - y * eta + self.constant(rows)[:, None], first - y, second
+        return self.constant(rows)[:, None] - y * eta, -y, 0.0 * y
+
+    def log_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array | None, Array | None]:
+        return eta + namespace(eta).log(rows["exposure"])[:, None], None, None
 
     def zero_at(self, eta: np.ndarray) -> np.ndarray:
         return self._rate_at(eta)
@@ -215,6 +229,3 @@ class Poisson(ExposedMean, ExponentialLikelihood):
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Poisson, np.ndarray]:
         exposure = rng.gamma(2.0, 1.0, n) + 0.1
         return cls(exposure), rng.poisson(exposure * np.exp(rng.normal(size=n))).astype(float)
-
-    def __repr__(self) -> str:
-        return "Poisson()" if self.exposure is None else "Poisson(exposure=...)"

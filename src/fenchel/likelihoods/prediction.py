@@ -17,7 +17,8 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
-from . import by_density
+from ..linalg.quadrature import expect, log_expect
+from . import numerical
 from .parameters import Parametrised
 
 Rows = Mapping[str, Array]
@@ -42,9 +43,9 @@ class Predicted(Parametrised):
     @abstractmethod
     def prepare(self, y: ArrayLike, weights: ArrayLike | None = None) -> dict[str, np.ndarray]: ...
 
-    @abstractmethod
     def log_density(self, eta: Array, rows: Rows) -> Array:
         """log p(y | eta) with all constants. eta: (N, M) for one predictor, (N, C, M) for several; -> (N, M)."""
+        return -self.derivatives(eta, rows)[0]
 
     def landmarks(self, rows: Rows) -> Sequence[Array]:
         """Where log p(y | eta) bends or peaks, for the quadrature: (N,) arrays. One predictor only."""
@@ -59,13 +60,13 @@ class Predicted(Parametrised):
         """E[y | eta], like eta; of several predictors the probabilities (N, K)."""
         if self._states("predictive_mean"):
             return _at_points(self, eta, lambda own, h: own.predictive_mean(h, np.zeros_like(h)))
-        return _at_points(self, eta, lambda own, h: by_density.moments(own, h)[0])
+        return _at_points(self, eta, lambda own, h: numerical.moments(own, h)[0])
 
     def variance_at(self, eta: np.ndarray) -> np.ndarray:
         """Var[y | eta], like eta."""
         if self._states("predictive_variance"):
             return _at_points(self, eta, lambda own, h: own.predictive_variance(h, np.zeros_like(h)))
-        return _at_points(self, eta, lambda own, h: by_density.moments(own, h)[1])
+        return _at_points(self, eta, lambda own, h: numerical.moments(own, h)[1])
 
     def probabilities_at(self, eta: np.ndarray) -> np.ndarray:
         """P(y = k | eta) of levels: the shape of eta and one more axis, of the K levels."""
@@ -92,7 +93,7 @@ class Predicted(Parametrised):
 
     def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         """P(y <= x | eta) for x among the values of y, both (N, M); here from the density."""
-        return by_density.cdf(self, x, eta)  # type: ignore[arg-type]
+        return numerical.cdf(self, x, eta)  # type: ignore[arg-type]
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """One y for each eta (N, M); here by inverting the distribution function."""
@@ -100,7 +101,7 @@ class Predicted(Parametrised):
             return levels_at(np.cumsum(self.probabilities_at(eta), axis=-1), rng.random(eta.shape)[..., None])[..., 0]
         own = self.take(np.repeat(np.arange(eta.shape[0]), eta.shape[1]))
         u = rng.random(eta.size)
-        return quantile_of(own, eta.ravel(), np.zeros(eta.size), u).reshape(eta.shape)
+        return numerical.quantile_of(own, eta.ravel(), np.zeros(eta.size), u).reshape(eta.shape)
 
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         """Where in eta P(y <= x | eta) falls or rises, and over how much, of each row (N,): for quadratures."""
@@ -146,8 +147,6 @@ class Predicted(Parametrised):
 
     def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         """log p(y), each row on its own (N,); NaN where y is NaN."""
-        from ..linalg.quadrature import log_expect
-
         h, rho = column(h), column(rho)
         xp = namespace(h)
         rows = self.rows_for(y, h)
@@ -156,14 +155,14 @@ class Predicted(Parametrised):
             return self.log_density(eta, slice_rows(rows, chunk))
 
         out = log_expect(log_g, h[:, 0], rho[:, 0], self.landmarks(rows))
-        return xp.where(rows["weight"] > 0, out, xp.nan + xp.zeros_like(out))
+        return xp.where(rows["weight"] > 0, out, xp.nan)
 
     def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         """Quantiles of y at the levels q (Q,): (N, Q); whole numbers of counts, places of levels."""
         h, rho, q = to_numpy(flat(h)), to_numpy(flat(rho)), np.atleast_1d(np.asarray(q, dtype=np.float64))
         if self.support == "levels":
             return levels_at(np.cumsum(np.asarray(self.predictive_probabilities(h, rho)), axis=1), q)
-        return np.stack([quantile_of(self, h, rho, level) for level in q], axis=1)
+        return np.stack([numerical.quantile_of(self, h, rho, level) for level in q], axis=1)
 
     def predictive_draws(self, h: Array, rho: Array, size: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of y (N, size), each row on its own."""
@@ -176,7 +175,7 @@ class Predicted(Parametrised):
 
     def rows_for(self, y: Any, like: Array) -> dict[str, Array]:
         """``prepare(y)``, checked against the number of rows of ``like`` and moved to its device."""
-        rows = self.prepare(to_numpy(y) if hasattr(y, "__array_namespace__") else y)
+        rows = self.prepare(on_host(y))
         if rows["weight"].shape[0] != like.shape[0]:
             raise problem(
                 self.name,
@@ -197,26 +196,10 @@ def _at_points(likelihood: Predicted, eta: ArrayLike, ask: Callable[[Any, np.nda
 
 def _average(likelihood: Predicted, h: Array, rho: Array, ask: Callable[[Any, np.ndarray], np.ndarray]) -> Any:
     """E[ask(eta)] of each row."""
-    from ..linalg.quadrature import expect
-
     if likelihood.n_predictors > 1:
         got = f"it has {likelihood.n_predictors} predictors a row and no predictive mean of its own"
         raise problem(likelihood.name, got, "one predictor, or predictive_mean and predictive_variance")
     return expect(lambda eta, rows: ask(likelihood.take(rows), to_numpy(eta)), to_numpy(flat(h)), to_numpy(flat(rho)))
-
-
-def quantile_of(
-    likelihood: Any,
-    h: np.ndarray,
-    rho: np.ndarray,
-    level: ArrayLike,
-    below: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> np.ndarray:
-    """One quantile of each row (N,); ``below`` is P(y <= x) where eta is not normal."""
-    from . import quantiles
-
-    search = quantiles.count_quantile if likelihood.support == "count" else quantiles.real_quantile
-    return search(likelihood, h, rho, level, below)
 
 
 def levels_at(total: np.ndarray, u: np.ndarray) -> np.ndarray:
@@ -227,6 +210,11 @@ def levels_at(total: np.ndarray, u: np.ndarray) -> np.ndarray:
 def slice_rows(rows: Rows, index: Any) -> dict[str, Array]:
     """The same rows, fewer of them."""
     return {key: value[index, ...] for key, value in rows.items()}
+
+
+def on_host(y: Any) -> Any:
+    """y as numpy where it lives in another array library; lists and columns of tables as they are."""
+    return to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
 
 
 def column(x: Any) -> Array:

@@ -4,9 +4,8 @@
     f(h, rho) = -event h + t^k exp(h + rho/2) - event (log k + (k-1) log t)      exact, no bound needed
     c_h = -event,  a_h = 1,  lam = tau,  phi(s) = t^k e^s,  k*(tau) = tau log(tau/t^k) - tau
 
-k is the shape: 1 a constant hazard (Exponential), above 1 one that rises, below 1 one that falls. Under q everything a
-survival analysis asks for depends on x = eta + k log t alone, x ~ N(m, rho), m = h + k log t: S(t) = E[exp(-e^x)], and
-d log S/dm is E[x - m]/rho under the normal tilted by exp(-e^x).
+k is the shape: 1 a constant hazard (Exponential), above 1 one that rises, below 1 one that falls. Under q the survival
+depends on x = eta + k log t alone, x ~ N(m, rho), m = h + k log t: S(t) = E[exp(-e^x)].
 
 The level of eta is about -k log t: it moves with the shape and with the unit of time, and a prior mean chosen for one
 shape is wrong for the next. With durations in units u of total time an event it is near 0: a fit of a Weibull is done
@@ -22,20 +21,20 @@ from typing import Any
 import numpy as np
 
 from ..checks import first, first_value, number, numeric, positive, problem, vector
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
+from ..linalg.quadrature import log_expect
 from .base import Likelihood, Rows, flat
-from .by_density import LARGEST
+from .exponential_family import ExponentialLikelihood
+from .links import LogLink
+from .numerical import LARGEST
 from .parameters import Parameter
-from .ranges import log_noise_variance
-from .scalar import ExponentialLikelihood
-from .summaries import observed, per_row
+from .samples import log_noise_variance, observed, per_row
 
 RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precision
 _POINT = 1e-20  # a variance, relative to m^2, below which a normal is a point
-_NARROW = 1e-6  # a variance below which the slope of S is that of a point
 
 
-class ProportionalHazards(ExponentialLikelihood):
+class ProportionalHazards(LogLink, ExponentialLikelihood):
     """What Exponential and Weibull share: the target is a duration, ``event`` says whether it ended."""
 
     row_parameters = ("event",)
@@ -91,18 +90,17 @@ class ProportionalHazards(ExponentialLikelihood):
         return [xp.log(rows["event"] + 0.5) - self.shape * xp.log(rows["y"])]
 
     # -- prediction --------------------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        """E[T], T the uncensored duration: Gamma(1 + 1/k) exp(-h/k + rho/(2 k^2))."""
-        h, rho, k = flat(h), flat(rho), self.shape
-        with np.errstate(over="ignore"):  # a mean can be infinite
-            return self.unit * namespace(h).exp(math.lgamma(1.0 + 1.0 / k) - h / k + rho / (2.0 * k * k))
+    @property
+    def mean_rate(self) -> float:  # type: ignore[override]
+        """The mean of the uncensored duration T is Gamma(1 + 1/k) e^{-eta/k}."""
+        return -1.0 / self.shape
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        """Var[T] = E[T]^2 (Gamma(1 + 2/k) / Gamma(1 + 1/k)^2 e^{rho/k^2} - 1)."""
-        k, rho = self.shape, flat(rho)
-        excess = math.lgamma(1.0 + 2.0 / k) - 2.0 * math.lgamma(1.0 + 1.0 / k)
-        with np.errstate(over="ignore"):
-            return self.predictive_mean(h, rho) ** 2 * namespace(rho).expm1(excess + rho / k**2)
+    def mean_level(self, n: int) -> np.ndarray:
+        return np.full(n, self.unit * math.exp(math.lgamma(1.0 + 1.0 / self.shape)))
+
+    def variance_terms(self, n: int) -> list[tuple[Any, float]]:
+        excess = math.lgamma(1.0 + 2.0 / self.shape) - 2.0 * math.lgamma(1.0 + 1.0 / self.shape)
+        return [(float(np.expm1(excess)), 2.0)]
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         """Events by the time at risk; half an event where there are none."""
@@ -140,8 +138,8 @@ class ProportionalHazards(ExponentialLikelihood):
         with np.errstate(divide="ignore"):
             log_t = np.maximum(np.log(np.atleast_1d(times) / self.unit), -1e9)  # S(0) = 1
         m = h[:, None] + self.shape * asarray(log_t, h)[None, :]
-        out = self._tilted(m, rho)[0]
-        return namespace(h).exp(out[:, 0] if times.ndim == 0 else out)
+        out = _survival(m, rho[:, None] + 0.0 * m)
+        return out[:, 0] if times.ndim == 0 else out
 
     def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         """The time by which the event happens with probability q, averaged over eta ~ N(h, rho); 1/2 is the median.
@@ -161,51 +159,19 @@ class ProportionalHazards(ExponentialLikelihood):
         if levels.ndim > 1 or bad.any():
             got = f"q has shape {levels.shape}" if levels.ndim > 1 else f"q{first_value(bad, levels)} is no probability"
             raise problem(self.name, got, "one number or a vector of them, each between 0 and 1")
-        h, rho = flat(h), flat(rho)
-        xp = namespace(h)
-        m = self._mean_at(asarray(np.atleast_1d(levels), h)[None, :] + 0.0 * h[:, None], rho)
-        with np.errstate(over="ignore"):
-            t = self.unit * xp.exp((m - h[:, None]) / self.shape)
+        t = super().predictive_quantile(levels, h, rho)
         return t[:, 0] if levels.ndim == 0 else t
 
-    @staticmethod
-    def _tilted(m: Array, rho: Array) -> tuple[Array, Array]:
-        """log E[exp(-e^x)] and minus its slope in m, x ~ N(m, rho); m: (N, T), rho: (N,)."""
-        from ..linalg.quadrature import tilted_moments
 
-        xp, shape = namespace(m), m.shape
-        m, rho = xp.reshape(m, (-1,)), xp.reshape(rho[:, None] + 0.0 * m, (-1,))
-        least = _POINT * (1.0 + m * m)
-        point, narrow = rho < least, rho < _NARROW
-        rho = xp.where(point, least, rho)
-        out = tilted_moments(lambda x, chunk: -xp.exp(x), m, rho, [0.0 * m])
-        with np.errstate(over="ignore"):
-            hazard = xp.exp(m)
-        log_S = xp.where(point, -hazard, xp.minimum(out[0, :], 0.0 * m))
-        return xp.reshape(log_S, shape), xp.reshape(xp.where(narrow, hazard, -out[1, :] / rho), shape)
-
-    def _mean_at(self, q: Array, rho: Array) -> Array:
-        """m with E[exp(-e^x)] = 1 - q, x ~ N(m, rho): Newton on log(-log S), which is m itself at rho = 0."""
-        xp = namespace(q)
-        target = xp.log(-xp.log1p(-q))
-        spread = xp.sqrt(rho + math.pi**2 / 6)[:, None]
-        m = spread * special("ndtri", q) - 0.37  # the Gumbel's own spread and median
-        lo, hi = m - xp.inf, m + xp.inf
-        for _ in range(60):
-            with np.errstate(all="ignore"):
-                log_S, slope = self._tilted(m, rho)
-                off = xp.log(-log_S) - target
-                step = -off * -log_S / slope
-            lo, hi = xp.where(off < 0.0, m, lo), xp.where(off > 0.0, m, hi)
-            step = xp.where(xp.isfinite(step), step, xp.where(off > 0.0, -spread, spread))
-            step = xp.minimum(xp.maximum(step, -4.0 * spread), 4.0 * spread)
-            new = m + step
-            with np.errstate(invalid="ignore"):
-                middle = (lo + hi) / 2
-            m, before = xp.where((new < lo) | (new > hi), middle, new), m
-            if not bool(xp.any(xp.abs(m - before) > 1e-13 * (spread + xp.abs(m)))):
-                break
-        return m
+def _survival(m: Array, rho: Array) -> Array:
+    """E[exp(-e^x)], x ~ N(m, rho), both (N, T): accurate where next to nothing is left."""
+    xp, shape = namespace(m), m.shape
+    m, rho = xp.reshape(m, (-1,)), xp.reshape(rho, (-1,))
+    least = _POINT * (1.0 + m * m)
+    out = log_expect(lambda x, chunk: -xp.exp(x), m, xp.maximum(rho, least), [0.0 * m])
+    with np.errstate(over="ignore"):
+        log_S = xp.where(rho < least, -xp.exp(m), xp.minimum(out, 0.0))
+    return xp.reshape(xp.exp(log_S), shape)
 
 
 class Exponential(ProportionalHazards):
@@ -232,9 +198,6 @@ class Exponential(ProportionalHazards):
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Exponential, np.ndarray]:
         return cls((rng.random(n) < 0.7).astype(float)), rng.exponential(np.exp(rng.normal(size=n)))
-
-    def __repr__(self) -> str:
-        return "Exponential()" if self.event is None else "Exponential(event=...)"
 
 
 def _shape_bounds(own: Weibull, y: np.ndarray) -> tuple[float, float]:
@@ -289,6 +252,3 @@ class Weibull(ProportionalHazards):
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Weibull, np.ndarray]:
         shape, event = float(rng.gamma(4.0, 0.4) + 0.3), (rng.random(n) < 0.7).astype(float)
         return cls(shape, event), (rng.exponential(size=n) * np.exp(rng.normal(size=n))) ** (1.0 / shape)
-
-    def __repr__(self) -> str:
-        return f"Weibull({self.shape!r})" if self.event is None else f"Weibull({self.shape!r}, event=...)"

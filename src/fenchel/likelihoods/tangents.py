@@ -12,20 +12,20 @@ rows["right"], infinite where there is none.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..linalg.arrays import Array, is_numpy, namespace, to_numpy
-from ..linalg.grouped import Integrand, expect_between, expect_near, in_groups
-from ..linalg.quadrature import expect
+from ..linalg.quadrature import Integrand, expect, expect_between, expect_near, in_groups
 from .base import Likelihood, Rows, slice_rows
-from .bounds import Bounds, DirectBound
-from .growth import grown_loss
-from .sites import Loss
+from .bounds import Bounds, DirectBound, Loss, expected_loss
 
 _FAR = 9.0  # standard deviations within which an inflection is seen
 _WIDE = 16.0  # variance up to which the trapezoidal rule serves
+_PRECISION = 1e-11  # of an inflection, in eta
+_PLACES = 4096  # at which psi'' is evaluated at once in the search for few inflections
 
 
 class Tangent(DirectBound):
@@ -35,19 +35,23 @@ class Tangent(DirectBound):
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         xp, likelihood = namespace(h), self.likelihood
-        c = likelihood.growth(rows)
+        growth = likelihood.growth(rows)
 
         def rest(eta: Array, own: Rows) -> tuple[Array, Array, Array]:
             at, beyond = likelihood._within(eta, own)
             psi, first, second = likelihood.derivatives(at, own)
-            second = xp.where((beyond == 0.0) & (second > 0.0), second, xp.zeros_like(second))
-            if c is None:
-                return psi + first * beyond, first, second
+            second = xp.where((beyond == 0.0) & (second > 0.0), second, 0.0)
+            psi = psi + first * beyond
+            if growth is None:
+                return psi, first, second
             with np.errstate(over="ignore"):
-                less = likelihood.growth(own)[:, None] * xp.exp(eta)
-            return psi + first * beyond - less, first - less, second - less
+                grown = likelihood.growth(own)[:, None] * xp.exp(eta)
+            return psi - grown, first - grown, second - grown
 
-        return grown_loss(c, rest, lambda g: likelihood._expect(g, h[:, 0], rho[:, 0], rows), h, rho, rows)
+        def expected(g: Integrand) -> Array:
+            return likelihood._expect(g, h[:, 0], rho[:, 0], rows)
+
+        return expected_loss(rest, expected, h, rho, rows, growth, convex=growth is not None)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         each = self.theta_rows(h, rho, rows)
@@ -73,6 +77,30 @@ class Tangent(DirectBound):
         if c is not None:
             each = each + c * xp.exp(h[:, 0] + rho[:, 0] / 2)
         return (each,)
+
+
+def crossing(low: np.ndarray, high: np.ndarray, beyond: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Where ``beyond``, of places (n,) or (m, n), becomes true on the way from low to high, each (n,): to _PRECISION.
+
+    An error of the inflection is of the third order in psi~, and of the first in its slope in theta. Few searches are
+    cut into many sections at once.
+    """
+    sections = int(np.clip(_PLACES // max(low.size, 1), 2, 16))
+    share = np.arange(1, sections)[:, None] / sections
+    width = float(np.abs(high - low).max(initial=_PRECISION))
+    for _ in range(int(np.ceil(np.log(width / _PRECISION) / np.log(sections)))):
+        step = high - low
+        passed = beyond(low + share * step)
+        before = np.where(passed.any(axis=0), passed.argmax(axis=0), sections - 1)  # sections before the crossing
+        low = low + before / sections * step
+        high = low + step / sections
+    return (low + high) / 2
+
+
+def inflection(inside: np.ndarray, outside: np.ndarray, bend: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Where psi'' = ``bend`` becomes negative on the way out (n,); infinite, on that side, where it does not."""
+    at = crossing(inside, outside, lambda eta: ~(bend(eta) > 0.0))
+    return np.where(bend(outside) > 0.0, np.copysign(np.inf, outside - inside), at)
 
 
 def within(eta: Array, rows: Rows) -> tuple[Array, Array]:
@@ -107,9 +135,6 @@ class TangentLikelihood(Likelihood):
     def _cuts(self, rows: Rows) -> list[Array]:
         """Where the panels of a wide normal end (N,): about the places where psi bends."""
         return [x + offset for x in self.landmarks(rows) for offset in (-36.0, -12.0, -4.0, 0.0, 4.0, 12.0)]
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
 
     def theta_slopes(self, eta: Array, rows: Rows) -> Array:
         return self._theta_slope(eta, rows)[0][None, ...]

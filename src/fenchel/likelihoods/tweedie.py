@@ -17,16 +17,16 @@ import numpy as np
 from scipy.special import digamma, gammainc, gammaln
 
 from ..checks import first_value, number, numeric, positive, problem, vector
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace
+from ..linalg.arrays import Array, ArrayLike, namespace
 from ..linalg.functions import stirling
 from ..transforms import Between
-from .base import Likelihood, Rows, flat
-from .bounds import Bounds, ExactExpectation
-from .by_density import LARGEST, MOST
+from .base import Rows
+from .bounds import Bounds, ExactExpectation, Loss
+from .links import LogLink
+from .numerical import LARGEST, MOST
 from .parameters import Parameter
 from .poisson import Poisson
-from .sites import Loss
-from .summaries import mean, per_row
+from .samples import mean, per_row
 
 _TERMS = 2_000_000  # of the series at a time
 _MOST = 1e8  # jumps: beyond, Stirling's formula has the sum to 1e-9
@@ -39,7 +39,7 @@ def _start(own: Tweedie, y: np.ndarray, w: np.ndarray) -> float:
     return float(np.clip(spread / centre**1.5 / 2, 1e-100, 1e100)) if spread > 0.0 else 1.0
 
 
-class Tweedie(Likelihood):
+class Tweedie(LogLink):
     """Amounts of 0 or more with mean ``exposure * exp(eta)`` and variance ``dispersion * mean**power``.
 
     Parameters
@@ -123,9 +123,6 @@ class Tweedie(Likelihood):
             a, b = A[:, None] * xp.exp(k1 * eta), B[:, None] * xp.exp(k2 * eta)
         return a + b + self.constant(rows)[:, None], k1 * a + k2 * b, k1**2 * a + k2**2 * b
 
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
-
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         h, rho = h[:, 0], rho[:, 0]
         (k1, A), (k2, B) = self._terms(rows)
@@ -162,25 +159,15 @@ class Tweedie(Likelihood):
 
     def landmarks(self, rows: Rows) -> list[Array]:
         xp = namespace(rows["y"])
-        some = xp.where(rows["y"] > 0.0, rows["y"], xp.ones_like(rows["y"]))
+        some = xp.where(rows["y"] > 0.0, rows["y"], 1.0)
         return [xp.log(some) - xp.log(rows["exposure"])]
 
     # -- prediction --------------------------------------------------------------------------------
-    def _exposure_like(self, h: Array) -> Array:
-        return asarray(per_row(self.exposure, h.shape[0]) + 0.0, h)
+    def mean_level(self, n: int) -> np.ndarray:
+        return per_row(self.exposure, n)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        h, rho = flat(h), flat(rho)
-        with np.errstate(over="ignore"):
-            return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
-
-    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        """phi E[mu^p] + Var[mu]."""
-        average, h, rho, p = self.predictive_mean(h, rho), flat(h), flat(rho), self.power
-        xp = namespace(h)
-        with np.errstate(over="ignore"):
-            noise = self.dispersion * self._exposure_like(h) ** p * xp.exp(p * h + p * p * rho / 2)
-            return noise + average**2 * xp.expm1(rho)
+    def variance_terms(self, n: int) -> list[tuple[Any, float]]:
+        return [(self.dispersion, self.power)]
 
     def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         out = np.asarray(super().predictive_quantile(q, h, rho))
@@ -220,10 +207,6 @@ class Tweedie(Likelihood):
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Tweedie, np.ndarray]:
         own = cls(float(rng.gamma(3.0, 0.3) + 0.2), float(rng.uniform(1.2, 1.7)), rng.gamma(2.0, 1.0, n) + 0.3)
         return own, own.draw(0.5 * rng.normal(size=(n, 1)), rng)[:, 0]
-
-    def __repr__(self) -> str:
-        given = "" if self.exposure is None else ", exposure=..."
-        return f"Tweedie({number(self.dispersion)}, {number(self.power)}{given})"
 
 
 def _series(y: np.ndarray, phi: float, p: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ import numpy as np
 from ..checks import choice, problem
 from ..inputs.frames import read_frame
 from ..likelihoods import WORDS
-from ..likelihoods.prediction import quantile_of
+from ..likelihoods.numerical import quantile_of
 from ..row_scores import LeaveOneOut
 from . import predictions, tables
 from .base import ModelSpec, Reduction

@@ -27,7 +27,7 @@ from ..files import is_loading
 from ..hyperparameters.priors import described, distribution
 from ..inputs.fixed_columns import Columns
 from ..inputs.levels import present
-from ..likelihoods.gaussian import Gaussian
+from ..likelihoods.noise import Gaussian
 from ..terms import IID, Grouped
 from .stated_priors import scale_of
 from .tables import no_sd

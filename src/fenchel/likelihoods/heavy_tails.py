@@ -1,4 +1,12 @@
-"""Student's t noise: p(y|eta) proportional to (1 + u^2/nu)^{-(nu+1)/2} / b, u = (eta - y)/b, nu degrees of freedom.
+"""Noise with heavy tails: Laplace's and Student's t.
+
+Laplace: p(y|eta) = exp(-|u|) / (2b), u = (eta - y)/b, the loss of median regression.
+
+    "exact"            E|u| = a erf(a / sqrt(2v)) + 2 sqrt(v) phi(a/sqrt(v)), a folded normal
+                       E[psi0'] = erf(a / sqrt(2v)),   E[psi0''] = 2 N(a; 0, v): a kink is a point mass of curvature
+    "super-gaussian"   f = xi + log 2,   xi^2 = a^2 + v
+
+Student's t: p(y|eta) proportional to (1 + u^2/nu)^{-(nu+1)/2} / b, u = (eta - y)/b, nu degrees of freedom.
 
     "super-gaussian"   f = (nu+1)/2 log(1 + x/nu) + const,   x = E[u^2] = a^2 + v
                        lam = (nu+1)/(nu + x)/b^2: the weight of iteratively reweighted least squares
@@ -23,18 +31,93 @@ import numpy as np
 from scipy.special import digamma, gammaln, stdtr
 
 from ..checks import number, positive, problem, vector
-from ..linalg.arrays import Array, Seed, asarray, namespace
+from ..linalg.arrays import Array, Seed, asarray, namespace, special
+from ..linalg.quadrature import expect
 from ..transforms import LogAbove
 from .base import Rows
-from .bounds import Bound, Bounds
-from .logistic_noise import LogisticNoise
-from .parameters import Parameter, shown
-from .sites import Loss
-from .super_gaussian import SCALE, NoiseLikelihood, SuperGaussian
+from .bounds import Bound, Bounds, ExactExpectation, Loss, expected_loss
+from .noise import SCALE, LogisticNoise, NoiseLikelihood, SuperGaussian
+from .parameters import Parameter
 
+_KINK_POINT = 1e-100  # of v and x, below which the kink of Laplace noise looks no different
+_FAR = 40.0  # standard deviations at which the normal density is 0 in double precision
 _SPACING, _NEGLIGIBLE = 0.1, 45.0  # of the trapezium in log w; e^-45 of the largest term
 _SERIES = 30.0  # from where Stirling's series gives the ratio of Gammas to 1e-16
 _NODES = 2_000_000  # at a time
+
+
+class LaplaceNoise(NoiseLikelihood):
+    """Real-valued targets with double-exponential noise: robust, with the median at eta.
+
+    lam grows like 1/sqrt(v) as v falls at a = 0: a posterior does not shrink onto the kink. No bound has a convex dual.
+
+    Parameters
+    ----------
+    scale : float
+        b, above 0; the standard deviation of the noise is sqrt(2) b. Learned as theta = [log b].
+    bound : {"exact", "super-gaussian"}
+        The expectation itself, in closed form, or the best quadratic bound on it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import LaplaceNoise
+    >>> LaplaceNoise(0.5).predictive_variance(np.array([0.0]), np.array([1.0]))
+    array([1.5])
+    """
+
+    bounds: ClassVar[Bounds] = {"exact": ExactExpectation, "super-gaussian": SuperGaussian}
+    word, heavy_tailed, unit_variance = "laplace", True, 2.0
+
+    def neighbour(self) -> LogisticNoise:
+        """log(2 cosh(u/2)) 2 is |u| with its corner rounded: logistic noise of the same scale."""
+        return LogisticNoise(self.scale, "tilted")
+
+    def unit_loss(self, u: Array) -> tuple[Array, Array, Array]:
+        """The kink carries all the curvature: psi0'' is 0 wherever it is a number."""
+        xp = namespace(u)
+        return xp.abs(u) + math.log(2.0), xp.sign(u), xp.zeros_like(u)
+
+    def unit_bound(self, x: Array) -> tuple[Array, Array, Array]:
+        xp = namespace(x)
+        x = xp.maximum(x, _KINK_POINT)
+        xi = xp.sqrt(x)
+        return xi + math.log(2.0), 0.5 / xi, -0.25 / (x * xi)
+
+    def unit_expectation(self, a: Array, v: Array) -> Loss:
+        xp = namespace(a)
+        v = xp.maximum(v, _KINK_POINT)
+        sd = xp.sqrt(v)
+        z = xp.minimum(xp.maximum(a / sd, -_FAR), _FAR)
+        slope = special("erf", z / math.sqrt(2.0))
+        bend = math.sqrt(2.0 / math.pi) * xp.exp(-0.5 * z * z) / sd
+        value = a * slope + bend * v + math.log(2.0)
+        return Loss(value, slope, bend, bend, -0.5 * bend * z / sd, 0.25 * bend * (z * z - 1.0) / v)
+
+    def unit_log_predictive(self, a: Array, v: Array) -> Array:
+        """Two half-lines: E[e^{-u}; u > 0] = e^{v/2 - a} Phi(a/sd - sd), and its mirror image.
+
+        Where the argument of Phi is negative e^{v/2 - a} Phi is e^{-a^2/2v} erfcx/2, which does not cancel.
+        """
+        xp = namespace(a)
+        v = xp.maximum(v, _KINK_POINT)
+        sd = xp.sqrt(v)
+        sides = []
+        for side in (a, -a):
+            x = sd - side / sd
+            with np.errstate(over="ignore"):
+                inside = special("erfcx", xp.maximum(x, 0.0) / math.sqrt(2.0))
+                near = xp.log(inside / 2.0) - 0.5 * (side / sd) ** 2
+            sides.append(xp.where(x > 0.0, near, 0.5 * v - side + special("log_ndtr", -xp.minimum(x, 0.0))))
+        top, low = xp.maximum(*sides), xp.minimum(*sides)
+        return top + xp.log1p(xp.exp(low - top)) - math.log(2.0)
+
+    def unit_cdf(self, u: np.ndarray) -> np.ndarray:
+        tail = 0.5 * np.exp(-np.abs(u))
+        return np.where(u < 0.0, tail, 1.0 - tail)
+
+    def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.laplace(size=shape)
 
 
 class StudentT(NoiseLikelihood):
@@ -105,19 +188,11 @@ class StudentT(NoiseLikelihood):
 
     def unit_expectation(self, a: Array, v: Array) -> Loss:
         """E[psi0] itself, for comparison: its E[psi0''] may be negative, so it is no bound to fit with."""
-        from ..linalg.quadrature import expect
-
-        xp = namespace(a)
-
-        def integrand(u: Array, chunk: slice) -> Array:
-            psi, slope, bend = self.unit_loss(u)
-            sd = xp.sqrt(xp.where(v[chunk] > 0.0, v[chunk], xp.ones_like(v[chunk])))[:, None]
-            t = (u - a[chunk][:, None]) / sd
-            return xp.stack([psi, slope, bend, bend * t / sd, bend * (t * t - 1.0) / sd**2])
-
         far = 8.0 * 40.0  # a logarithm needs panels that grow with the distance
-        out = expect(integrand, a, v, [0.0 * a, far + 0.0 * a, -far + 0.0 * a])
-        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
+        marks = [0.0 * a, far + 0.0 * a, -far + 0.0 * a]
+        return expected_loss(
+            lambda u, rows: self.unit_loss(u), lambda g: expect(g, a, v, marks), a[:, None], v[:, None], {}
+        )
 
     @property
     def unit_variance(self) -> float:
@@ -135,7 +210,7 @@ class StudentT(NoiseLikelihood):
         if not self.learn_df:
             return self.gathered(scale)
         xp, nu = namespace(h), self.df
-        a, v = self._unit(h[:, 0], rho[:, 0], rows)
+        a, v = self.standardised(h[:, 0], rho[:, 0], rows)
         x = a * a + v
         base = 0.5 / nu - _digamma_difference(nu / 2) / 2
         slope = 0.5 * xp.log1p(x / nu) - (nu + 1.0) / 2 * x / (nu * (nu + x)) + base
@@ -150,7 +225,7 @@ class StudentT(NoiseLikelihood):
         xp, nu = namespace(a), self.df
         # right: where nu/2 (l + 1 - e^l) is negligible; left: below the outlier's own weight, (nu+1) / (a^2 + v + nu)
         spread = a * a + v  # may overflow: such rows have density 0
-        widest = float(xp.max(xp.where(xp.isfinite(spread), spread, xp.zeros_like(spread)))) + nu
+        widest = float(xp.max(xp.where(xp.isfinite(spread), spread, 0.0))) + nu
         upper = math.log1p(3.0 * math.sqrt(_NEGLIGIBLE / nu) + 3.0 * _NEGLIGIBLE / nu)
         lower = -math.log(widest / nu) - 2.0 * _NEGLIGIBLE / (nu + 1.0) - 3.0 * math.sqrt(_NEGLIGIBLE / nu)
         n = math.ceil((upper - lower) / min(_SPACING, 0.35 * math.sqrt(2.0 / nu)))
@@ -178,9 +253,6 @@ class StudentT(NoiseLikelihood):
     def example(cls, rng: np.random.Generator, n: int) -> tuple[StudentT, np.ndarray]:
         df, scale = float(rng.gamma(4.0, 1.0) + 1.5), float(rng.gamma(2.0, 0.5) + 0.2)
         return cls(df, scale, bool(rng.integers(2))), rng.normal(size=n) + rng.standard_t(df, n) * scale
-
-    def __repr__(self) -> str:
-        return f"StudentT({self.df!r}, {shown(self.scale, repr)}{', learn_df=True' if self.learn_df else ''})"
 
 
 def _log_gamma_ratio(x: float) -> float:

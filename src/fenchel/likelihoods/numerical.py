@@ -1,4 +1,4 @@
-"""What a likelihood that states its density alone can be asked: distribution function, moments and level, by summation.
+"""The distribution of y by numerical means: of a likelihood that states its density alone, and quantiles of any.
 
     counts             F(x|eta) = sum_{k <= x} p(k|eta)
     other numbers      F(x|eta) = int p(y|eta) dy, over u with y = u, e^u or sigmoid(u)
@@ -6,6 +6,12 @@
 For an integral the peak of the density in u is found, then how far one goes from it until the density has fallen by
 sqrt(e): panels of sixteen nodes start there and double in width, so that heavy tails end. Slow, and for any density
 with one peak; a likelihood that knows its own ``cdf``, ``mean_at`` and ``variance_at`` needs none of this.
+
+    quantiles          P(y <= x) = E[F(x | eta)] = level,    eta ~ N(h, rho)
+
+F as a function of eta falls or rises about one place over some width, the likelihood's ``kink(x)``: the panels of the
+quadrature are laid there, in units of the width. A quantile is sought by secants on the scale of ndtri P, on which P is
+nearly straight, within a bracket that shrinks. Where eta is not normal, ``below`` is P and (h, rho) its moments.
 """
 
 from __future__ import annotations
@@ -14,11 +20,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import logit
+from scipy.special import logit, ndtri
 
 from ..checks import problem
-from ..linalg.arrays import ArrayLike
+from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.functions import sigmoid
+from ..linalg.quadrature import expect
 
 if TYPE_CHECKING:
     from .base import Likelihood
@@ -43,15 +50,8 @@ _STRETCH: dict[str, Callable[[Any], Any]] = {  # log dy/du
     "positive": lambda u: np.clip(u, -LARGEST, LARGEST),
     "unit": lambda u: -np.abs(u) - 2.0 * np.log1p(np.exp(-np.abs(u))),
 }
-
-
-def _unknown(likelihood: Likelihood) -> Exception:
-    return problem(
-        likelihood.name,
-        f"its distribution function is not known for support={likelihood.support!r}",
-        "support 'real', 'count', 'positive', 'unit' or 'levels'",
-        "Or give the likelihood cdf, mean_at and variance_at.",
-    )
+Below = Callable[[np.ndarray], np.ndarray]  # x (N,) -> P(y <= x), where eta has other marginals than normal ones
+_FAR = (float(ndtri(1e-300)), float(ndtri(1.0 - 1e-16)))
 
 
 def cdf(likelihood: Likelihood, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
@@ -102,7 +102,12 @@ def level(likelihood: Likelihood, y: np.ndarray, w: np.ndarray) -> float:
 
 def _scale(likelihood: Likelihood) -> str:
     if likelihood.support not in SCALES or likelihood.n_predictors > 1:
-        raise _unknown(likelihood)
+        raise problem(
+            likelihood.name,
+            f"its distribution function is not known for support={likelihood.support!r}",
+            "support 'real', 'count', 'positive', 'unit' or 'levels'",
+            "Or give the likelihood cdf, mean_at and variance_at.",
+        )
     return likelihood.support
 
 
@@ -152,7 +157,21 @@ def _sum(likelihood: Likelihood, x: np.ndarray, eta: np.ndarray) -> tuple[np.nda
 
 def _integrate(likelihood: Likelihood, eta: np.ndarray, to: np.ndarray) -> np.ndarray:
     """int p, int y p and int y^2 p over u up to ``to``, each divided by int p over all u: (3, Q)."""
-    of, density = SCALES[likelihood.support], _Density(likelihood, eta)
+    of = SCALES[likelihood.support]
+
+    def density(u: np.ndarray) -> np.ndarray:
+        """log p(y(u) | eta) dy/du at u (Q,) or (Q, ...); -inf where y leaves its support in doubles."""
+        n = u.size // eta.size
+        y = np.asarray(of(u)).ravel()
+        inside = np.isfinite(y)
+        if likelihood.support != "real":
+            inside = inside & (np.abs(u.ravel()) <= _LIMIT) & (y > 0.0)
+        if likelihood.support == "unit":
+            inside = inside & (y < 1.0)
+        own = likelihood if n == 1 else likelihood.take(np.repeat(np.arange(eta.size), n))
+        out = _log_density(own, np.where(inside, y, 0.5), np.repeat(eta, n)) + _STRETCH[own.support](u).ravel()
+        return np.where(inside & ~np.isnan(out), out, -np.inf).reshape(u.shape)
+
     limit = np.inf if likelihood.support == "real" else _LIMIT
     centre = eta if likelihood.noise else 0.0 * eta
     grid = np.clip(centre[:, None] + _GRID, -limit, limit)
@@ -181,21 +200,116 @@ def _integrate(likelihood: Likelihood, eta: np.ndarray, to: np.ndarray) -> np.nd
     return ((each * passed).sum(axis=-1) + cut) / each[0].sum(axis=-1)
 
 
-class _Density:
-    """log p(y(u) | eta) dy/du of Q rows, at u (Q,) or (Q, ...); -inf where y leaves its support in doubles."""
+def _probability(likelihood: Likelihood, x: np.ndarray, h: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    """P(y <= x) of each row (N,)."""
+    if not rho.any():
+        with np.errstate(all="ignore"):
+            return likelihood.cdf(x[:, None], h[:, None])[:, 0]
+    place, width = likelihood.kink(x)
+    w = np.broadcast_to(width, h.shape)
 
-    def __init__(self, likelihood: Likelihood, eta: np.ndarray) -> None:
-        self.likelihood, self.eta = likelihood, eta
+    def g(eta: Array, rows: slice) -> np.ndarray:
+        return np.asarray(likelihood.take(rows).cdf(x[rows, None], to_numpy(eta) * w[rows, None]))
 
-    def __call__(self, u: np.ndarray) -> np.ndarray:
-        own, n = self.likelihood, u.size // self.eta.size
-        y = np.asarray(SCALES[own.support](u)).ravel()
-        inside = (
-            np.isfinite(y)
-            & ((own.support == "real") | (np.abs(u.ravel()) <= _LIMIT))
-            & ((own.support == "real") | (y > 0.0))
-            & ((own.support != "unit") | (y < 1.0))
-        )
-        rows = own if n == 1 else own.take(np.repeat(np.arange(self.eta.size), n))
-        out = _log_density(rows, np.where(inside, y, 0.5), np.repeat(self.eta, n)) + _STRETCH[own.support](u).ravel()
-        return np.where(inside & ~np.isnan(out), out, -np.inf).reshape(u.shape)
+    with np.errstate(all="ignore"):
+        return np.asarray(expect(g, h / w, rho / w**2, [place / w]))
+
+
+def quantile_of(
+    likelihood: Any, h: np.ndarray, rho: np.ndarray, level: ArrayLike, below: Below | None = None
+) -> np.ndarray:
+    """One quantile of each row (N,); ``below`` is P(y <= x) where eta is not normal."""
+    search = _count_quantile if likelihood.support == "count" else _real_quantile
+    return search(likelihood, h, rho, level, below or (lambda x: _probability(likelihood, x, h, rho)))
+
+
+def _count_quantile(
+    likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike, below: Below
+) -> np.ndarray:
+    """The smallest k with P(y <= k) >= level (N,), sought in log(k + 1)."""
+    target = ndtri(level)
+    reach = np.sqrt(rho) * np.maximum(target, 0.0)
+    with np.errstate(over="ignore"):
+        mean = np.maximum(likelihood.mean_at(h + reach), likelihood.mean_at(h - reach))
+    low, high = np.full_like(h, -1.0), np.minimum(np.ceil(2.0 * np.nan_to_num(mean, posinf=MOST) + 20.0), MOST)
+    for _ in range(60):
+        short = (below(high) < level) & (high < MOST)
+        if not short.any():
+            break
+        low, high = np.where(short, high, low), np.where(short, np.minimum(2.0 * high, MOST), high)
+
+    def between(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
+        a, b = np.log(low + 1.5), np.log(high + 1.5)
+        return np.maximum(np.clip(np.round(np.exp(a + share * (b - a)) - 1.5), low + 1.0, high - 1.0), 0.0)
+
+    def off(x: np.ndarray) -> np.ndarray:
+        return np.where(x < 0.0, _FAR[0], _probit(below(np.maximum(x, 0.0))))
+
+    return _bracketed(off, target, (low, high), between, lambda low, high: high - low <= 1.0)[1]
+
+
+def _real_quantile(
+    likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike, below: Below
+) -> np.ndarray:
+    """x with P(y <= x) = level (N,), sought in x, log x or logit x."""
+    of, target, space = SCALES[likelihood.support], ndtri(level), likelihood.support
+
+    def off(u: np.ndarray) -> np.ndarray:
+        return _probit(below(of(u)))
+
+    middle = LINKS[space](likelihood.mean_at(h))
+    middle = np.where(np.isfinite(middle), middle, 0.0)
+    step = np.sqrt(rho) + np.broadcast_to(likelihood.kink(of(middle))[1], h.shape)
+    low, high = middle - step, middle + step
+    for _ in range(60):
+        over, under = off(low) > target, off(high) < target
+        if not (over | under).any():
+            break
+        width = high - low
+        low, high = np.where(over, low - width, low), np.where(under, high + width, high)
+
+    def between(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
+        return low + np.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
+
+    def done(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        near, ends = high - low <= 1e-11 * (step + np.abs(low)), (of(low), of(high))
+        if space != "real":  # where doubles end the quantile is 0
+            near = near | (ends[1] < 1e-290) | (ends[0] == ends[1])
+        return near | (ends[0] > 1.0 - 1e-14) if space == "unit" else near
+
+    low, high = _bracketed(off, target, (low, high), between, done)
+    return np.asarray(of((low + high) / 2))
+
+
+def _probit(p: np.ndarray) -> np.ndarray:
+    return np.clip(ndtri(np.clip(p, 0.0, 1.0)), *_FAR)
+
+
+def _bracketed(
+    f: Callable[[np.ndarray], np.ndarray],
+    target: Any,
+    ends: tuple[np.ndarray, np.ndarray],
+    between: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    done: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shrink brackets of f = target, f rising, by secants; where one end stands still its f is halved (Illinois).
+
+    ``between(low, high, share)`` is the point a share of the way. f(high) >= target and f(low) < target throughout.
+    """
+    low, high = ends
+    f_low, f_high = f(low) - target, f(high) - target
+    last = np.full(low.shape, 2)  # which end moved last: neither
+    for i in range(200):
+        if done(low, high).all():
+            break
+        with np.errstate(all="ignore"):
+            share = -f_low / (f_high - f_low)
+        share = np.where(np.isfinite(share) & (i % 5 != 4), share, 0.5)  # now and then a plain half
+        x = between(low, high, share)
+        value = f(x) - target
+        up = value >= 0.0
+        again, last = up == last, up
+        high, low = np.where(up, x, high), np.where(up, low, x)
+        f_low, f_high = np.where(up, f_low, value), np.where(up, value, f_high)
+        f_low, f_high = np.where(again & up, f_low / 2, f_low), np.where(again & ~up, f_high / 2, f_high)
+    return low, high
