@@ -13,7 +13,7 @@ from test_solvers import with_offset
 import fenchel
 import fenchel.paper.rivals
 from fenchel.likelihoods import BernoulliLogit, Binomial, Mixed, MultinomialLogit, Ordinal, Poisson
-from fenchel.linalg.logistic import logistic_moments
+from fenchel.linalg.logistic_normal import logistic_moments
 from fenchel.primal import PrimalPoint
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.coupled import coupled_direction

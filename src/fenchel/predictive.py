@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from .checks import problem
 from .likelihoods.base import Likelihood, slice_rows
 from .likelihoods.numerical import quantile_of
-from .likelihoods.prediction import levels_at
+from .likelihoods.outcomes import levels_at
 from .linalg.arrays import ArrayLike, to_numpy
 from .linalg.quadrature import expect
 from .marginals import Levels, Marginals, NodalMarginals, NormalAnswers, probabilities

@@ -10,7 +10,6 @@ from .heavy_tails import LaplaceNoise, StudentT
 from .interval import Interval
 from .mixed import Mixed
 from .modified import Truncated
-from .multinomial import MultinomialLogit
 from .negative_binomial import NegativeBinomial, NegativeBinomial1
 from .noise import Gaussian, LogisticNoise, NoiseLikelihood
 from .ordinal import Ordinal
@@ -18,6 +17,7 @@ from .parameters import Parameter
 from .poisson import Poisson
 from .probit import BernoulliProbit, OrdinalProbit
 from .registry import WORDS, named, register
+from .softmax import MultinomialLogit
 from .survival import Exponential, Weibull
 from .tweedie import Tweedie
 

@@ -27,7 +27,7 @@ from ..linalg.arrays import Array, ArrayLike
 from ..linalg.quadrature import expect
 from . import numerical
 from .bounds import Bound, Bounds, ConvexBound, ExactExpectation, Loss, expected_loss
-from .prediction import Predicted, Rows, column, flat, on_host, slice_rows
+from .outcomes import Predicted, Rows, column, flat, on_host, slice_rows
 from .samples import observed
 
 __all__ = ["LABELS", "Likelihood", "Rows", "Targets", "column", "flat", "slice_rows"]

@@ -72,6 +72,8 @@ def inflections(L: np.ndarray, phi: Any) -> np.ndarray:
 class BetaShares(LogitLink, TangentLikelihood):
     """What shares and counts of successes have in common: rows["y"] is the target on the scale of eta."""
 
+    precision: Any
+
     def neighbour(self) -> Gaussian:
         """Least squares on the logits, with about the same variances: it reads ``y`` and ``variance``."""
         return Gaussian()

@@ -25,7 +25,7 @@ from scipy.special import betainc, expit
 from ..checks import labels
 from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special
 from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
-from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
+from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Likelihood, Rows
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, Loss
 from .links import LogitLink

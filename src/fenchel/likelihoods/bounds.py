@@ -35,7 +35,7 @@ from ..checks import problem
 from ..linalg.arrays import Array, namespace, to_numpy
 from ..linalg.quadrature import Integrand
 from ..linalg.tolerances import REACH
-from .prediction import Rows, slice_rows
+from .outcomes import Rows, slice_rows
 
 if TYPE_CHECKING:
     from .base import Likelihood

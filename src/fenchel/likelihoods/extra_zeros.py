@@ -271,7 +271,7 @@ class Hurdle(OwnProbability):
         self._choose_probability(probability)
 
     @cached_property
-    def counts(self) -> Truncated:  # type: ignore[override]
+    def counts(self) -> Truncated:
         """Those above 0."""
         return Truncated(self.base).changed(called=self.called)
 

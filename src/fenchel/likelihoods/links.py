@@ -16,7 +16,7 @@ from scipy.special import logit
 
 from ..checks import counts, finite, first_value, number, problem, vector
 from ..linalg.arrays import Array, Seed, asarray, namespace
-from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
+from ..linalg.logistic_normal import FIRST, REST, TAU, logistic_moments
 from .base import Likelihood, flat
 from .samples import per_row
 

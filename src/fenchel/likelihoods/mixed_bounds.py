@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..linalg.arrays import Array, namespace
 from .bounds import Bound, ConvexBound, DirectBound, Domain, Loss, Site
-from .prediction import Rows
+from .outcomes import Rows
 
 if TYPE_CHECKING:
     from .base import Likelihood
@@ -109,8 +109,8 @@ class MixedSite(MixedBound, ConvexBound):
         return self._numbers(rows, lambda part, r: part.reach(r))
 
     def domain_of(self, rows: Rows) -> Domain:
-        lower, upper, total = (
-            self._numbers(rows, lambda part, r, end=end: getattr(part.domain, end))
-            for end in ("lower", "upper", "total")
+        return Domain(
+            lower=self._numbers(rows, lambda part, r: part.domain.lower),
+            upper=self._numbers(rows, lambda part, r: part.domain.upper),
+            total=self._numbers(rows, lambda part, r: part.domain.total)[:, 0],
         )
-        return Domain(lower, upper, total[:, 0])

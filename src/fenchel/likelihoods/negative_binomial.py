@@ -36,7 +36,7 @@ from scipy.special import betainc
 from ..checks import numeric, positive, problem
 from ..linalg.arrays import Array, ArrayLike, namespace, special
 from ..linalg.functions import log_choose, log_rising, rising, sigmoid, softplus
-from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
+from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from ..linalg.quadrature import expect_near
 from .base import Rows
 from .binomial import LogitLikelihood

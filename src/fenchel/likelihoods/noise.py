@@ -33,7 +33,7 @@ import numpy as np
 from ..checks import numeric, positive, vector
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
 from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
-from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
+from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Likelihood, Rows, flat
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, ExactSite, Loss, Site
 from .parameters import Parameter

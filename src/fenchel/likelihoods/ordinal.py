@@ -20,7 +20,7 @@ from scipy.special import logit
 from ..checks import finite, labels, numeric, problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
-from ..linalg.logistic import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
+from ..linalg.logistic_normal import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
 from ..linalg.quadrature import expect
 from ..transforms import STEPS
 from .base import Likelihood, Rows, flat

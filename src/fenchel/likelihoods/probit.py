@@ -161,7 +161,7 @@ class ProbitLikelihood(Likelihood):
     """A normal distribution function as link: what binary and ordered levels share."""
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        marks = self.landmarks(rows)
+        marks = list(self.landmarks(rows))
         return expected_loss(self.derivatives, lambda g: expect_near(g, h[:, 0], rho[:, 0], marks), h, rho, rows)
 
 

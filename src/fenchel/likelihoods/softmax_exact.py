@@ -24,9 +24,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..linalg.arrays import Array, to_numpy
-from ..linalg.logistic import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
+from ..linalg.logistic_normal import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
 from .bounds import ContrastBound, Curvature, Loss
-from .prediction import Rows
+from .outcomes import Rows
 
 _HERMITE = {1: (2, 2, 2), 2: (22, 12, 7), 3: (9, 9, 6)}  # points in each dimension, by the largest variance
 _NARROWER = (0.2, 0.05)  # variances up to which the second and the third number give ten digits

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import expm1_minus, sigmoid, wright_omega_log
 from .bounds import ConvexBound, Domain, Site, is_short
-from .prediction import Rows
+from .outcomes import Rows
 
 if TYPE_CHECKING:
     from .base import Likelihood

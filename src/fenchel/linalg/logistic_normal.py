@@ -42,7 +42,7 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     out, lower = np.empty((7, h.shape[0])), -np.inf
     many = h.shape[0] >= _COMPILED
     if many:
-        from ._logistic import following, series
+        from ._logistic_normal import following, series
 
         series(h, rho, np.flatnonzero(rho <= _SERIES), out)
         lower = _SERIES

@@ -1,4 +1,4 @@
-"""The functions of ``logistic.py`` under narrow normals, compiled so that the processor's vectors share the rows.
+"""The functions of ``logistic_normal.py`` under narrow normals, compiled so that vectors of the processor share rows.
 
 With u = e^x: sigma = u / (1 + u), 1 - sigma = 1 / (1 + u), and log(1 + e^-|x|) = 2 atanh(v) with
 v = less / (1 + large) <= 1/3, less and large the two probabilities: a polynomial of ten terms, good to 5e-17.
