@@ -38,6 +38,16 @@ class Transform(ABC):
     def slope(self, x: ArrayLike) -> Any:
         """dx/dtheta at x, entry by entry of theta."""
 
+    of_rows = False  # whether x is one number a row, by a linear predictor
+
+    def take(self, index: Any) -> Transform:
+        """The same for some of the rows."""
+        return self
+
+    def coefficients(self, x: ArrayLike) -> list[tuple[str, str, float]]:
+        """(owner, column, coefficient) of a linear predictor; none where there is none."""
+        return []
+
     def takes(self, x: ArrayLike) -> bool:
         """Whether it can be learned: a number can, and a vector where the transform is of vectors."""
         return np.ndim(x) == 0
@@ -173,9 +183,14 @@ class OfRows(Transform):
     power: float = 1.0
     logistic: bool = False
     level: bool = False
+    of_rows = True
 
     def takes(self, x: ArrayLike) -> bool:
         return True
+
+    def coefficients(self, x: ArrayLike) -> list[tuple[str, str, float]]:
+        each = self.back @ self.forward(x)
+        return [(self.owner, column, float(b)) for column, b in zip(self.columns, each, strict=True)]
 
     @cached_property
     def _solve(self) -> np.ndarray:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,6 +96,11 @@ class Loss:
         """alpha and lam in columns: (N, 1), or (N, P)."""
         one = self.alpha.ndim == 1
         return (self.alpha[:, None], self.lam[:, None]) if one else (self.alpha, self.lam)
+
+
+def combined(function: Callable[..., Array], *losses: Loss) -> Loss:
+    """The loss whose every field is ``function`` of that field of other losses."""
+    return Loss(*(function(*(getattr(loss, field.name) for loss in losses)) for field in fields(Loss)))
 
 
 def loss_of_site(site: Site, signs: Array, h: Array, rho: Array, constant: Array) -> Loss:

@@ -17,7 +17,7 @@ truncated count is. With the logit of pi as theta, dpsi/dtheta = pi - 1[y = 0].
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -27,13 +27,12 @@ from ..checks import number, numeric, problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from ..transforms import LOGIT
 from .base import Likelihood, Rows, flat
-from .bounds import Bounds, DirectBound, Loss
+from .bounds import Bounds, DirectBound, Loss, combined
 from .modified import ModifiedCounts, Truncated
 from .parameters import Parameter
 from .poisson import ExposedMean, Poisson
 from .samples import per_row
 
-_LOSS_FIELDS = [field.name for field in fields(Loss)]
 PROBABILITY_BOUNDS = np.array([[-np.log(1e8), np.log(1e8)]])  # of a logit: pi and 1 - pi down to 1e-8
 
 
@@ -185,7 +184,7 @@ class ZeroInflated(OwnProbability):
         panels = super().exact_loss(h, rho, rows)
         count = (base.row_loss if base.log_concave else base.exact_loss)(h, rho, rows)
         count = replace(count, value=count.value + rows["lift"])
-        return Loss(*(xp.where(zero, getattr(panels, x), getattr(count, x)) for x in _LOSS_FIELDS))
+        return combined(lambda of_zero, of_count: xp.where(zero, of_zero, of_count), panels, count)
 
     def landmarks(self, rows: Rows) -> list[Array]:
         """The mode of a count; for a zero, where the two causes are alike, and the bend on either side."""
@@ -303,8 +302,8 @@ class Hurdle(OwnProbability):
     def beside_zeros(self, loss: Loss, rows: Rows) -> Loss:
         """That of truncated counts, with zeros beside them."""
         xp, zero, pi = namespace(rows["zero"]), rows["zero"] > 0.0, rows["probability"]
-        each = {name: xp.where(zero, 0.0, getattr(loss, name)) for name in _LOSS_FIELDS}
-        return Loss(**{**each, "value": xp.where(zero, -xp.log(pi), loss.value - xp.log1p(-pi))})
+        flat = combined(lambda x: xp.where(zero, 0.0, x), loss)
+        return replace(flat, value=xp.where(zero, -xp.log(pi), loss.value - xp.log1p(-pi)))
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         return self.beside_zeros(self.counts.exact_loss(h, rho, rows), rows)

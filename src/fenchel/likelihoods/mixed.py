@@ -10,7 +10,7 @@ predictors than the largest are padded with dead ones: tau = alpha = lam = 0. Th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ import numpy as np
 from ..checks import first_value, numeric, problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from .base import Likelihood, Rows, column
-from .bounds import Bound, Bounds, Loss
+from .bounds import Bound, Bounds, Loss, combined
 from .mixed_bounds import MixedLoss, MixedSite
 from .parameters import Density, Entry
 
@@ -158,8 +158,10 @@ class Mixed(Likelihood):
         return self._losses(rows, self._ask(rows, lambda part, r: part.exact_loss(h, rho, r)))
 
     def _losses(self, rows: Rows, answers: Mapping[int, Loss]) -> Loss:
-        names = [field.name for field in fields(Loss)]
-        return Loss(*(self._choose_rows(rows, 0, {i: getattr(a, name) for i, a in answers.items()}) for name in names))
+        def chosen(*values: Array) -> Array:
+            return self._choose_rows(rows, 0, dict(zip(answers, values, strict=True)))
+
+        return combined(chosen, *answers.values())
 
     def take(self, index: Any) -> Mixed:
         some = np.arange(self.which.size)[index]

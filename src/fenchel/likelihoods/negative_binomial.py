@@ -27,7 +27,6 @@ the slope in eta, dpsi/dlog a = (r + y) a/(1+a) - y - psi'.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,7 +39,7 @@ from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIR
 from ..linalg.quadrature import expect_near
 from .base import Rows
 from .binomial import LogitLikelihood
-from .bounds import Bound, Bounds, ExactExpectation, Loss, expected_loss
+from .bounds import Bound, Bounds, ExactExpectation, Loss, combined, expected_loss
 from .numerical import MOST
 from .parameters import Parameter
 from .poisson import ExposedMean, Poisson, exposed_counts
@@ -173,8 +172,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         return -self.row_derivatives(eta, rows)[0]
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        loss = self.row_loss(h, rho, rows)
-        return Loss(*(getattr(loss, field.name) / rows["trials"] for field in fields(Loss)))
+        return combined(lambda x: x / rows["trials"], self.row_loss(h, rho, rows))
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         n, loss = rows["trials"], self.objective.loss(h, rho, rows)

@@ -60,6 +60,10 @@ class Parameter:
     weak: tuple[float | None, float] = (None, 3.0)
     formula: tuple[str, str] | None = None
 
+    def of(self, likelihood: Any) -> Any:
+        """Its value in a likelihood, in the user's units."""
+        return getattr(likelihood, self.attribute)
+
     def bounds_of(self, likelihood: Any, y: np.ndarray) -> np.ndarray:
         """Of theta (k, 2)."""
         if isinstance(self.bounds, np.ndarray):
@@ -67,7 +71,7 @@ class Parameter:
         if callable(self.bounds):
             return np.asarray(self.bounds(likelihood, y), dtype=np.float64).reshape(-1, 2)
         if self.bounds is None:
-            theta = self.transform.forward(getattr(likelihood, self.attribute))
+            theta = self.transform.forward(self.of(likelihood))
             return np.asarray(theta[:, None] + np.array([[-_WITHIN, _WITHIN]]))
         return np.array([[self.transform.forward(x)[0] for x in self.bounds]])
 
@@ -79,7 +83,7 @@ class Parameter:
     def entries(self, likelihood: Any) -> list[Entry]:
         """One for each of its entries of theta."""
         t, word, shown = self.transform, self.word or self.attribute, self.shown or self.attribute
-        theta = t.forward(getattr(likelihood, self.attribute))
+        theta = t.forward(self.of(likelihood))
         given = self.prior if isinstance(self.prior, tuple) else (self.prior,) * theta.size
         centre = theta if self.weak[0] is None else np.full(theta.size, self.weak[0])
         weak = [(float(m), self.weak[1]) for m in centre]
@@ -158,31 +162,28 @@ class Parametrised:
     @property
     def learned(self) -> tuple[Parameter, ...]:
         """The parameters that theta holds: not those that were given row by row."""
-        return tuple(p for p in self.parameters if p.transform.takes(getattr(self, p.attribute)))
+        return tuple(p for p in self.parameters if p.transform.takes(p.of(self)))
 
     @property
     def of_rows(self) -> tuple[Parameter, ...]:
         """The parameters that have a linear predictor of their own."""
-        return tuple(p for p in self.parameters if isinstance(p.transform, OfRows))
+        return tuple(p for p in self.parameters if p.transform.of_rows)
 
     def taken(self, index: Any) -> dict[str, Any]:
         """What the parameters that differ from row to row are for some of the rows."""
         out: dict[str, Any] = {}
         for p in self.parameters:
-            value = getattr(self, p.attribute)
-            if (np.ndim(value) == 1 and not p.transform.takes(value)) or isinstance(p.transform, OfRows):
+            value = p.of(self)
+            if (np.ndim(value) == 1 and not p.transform.takes(value)) or p.transform.of_rows:
                 out[p.attribute] = np.asarray(value)[index]
         if self.of_rows:
-            out["parameters"] = tuple(
-                replace(p, transform=p.transform.take(index)) if isinstance(p.transform, OfRows) else p
-                for p in self.parameters
-            )
+            out["parameters"] = tuple(replace(p, transform=p.transform.take(index)) for p in self.parameters)
         return out
 
     @property
     def theta(self) -> np.ndarray:
         """The likelihood's own parameters on an unconstrained scale; empty when it has none."""
-        each = [p.transform.forward(getattr(self, p.attribute)) for p in self.learned]
+        each = [p.transform.forward(p.of(self)) for p in self.learned]
         return np.concatenate([np.zeros(0), *each])
 
     @property
@@ -190,7 +191,7 @@ class Parametrised:
         """What each entry of theta is."""
         n, names = self.theta.size, []
         for p in self.learned:
-            names += p.transform.names(p.name, p.transform.forward(getattr(self, p.attribute)).size)
+            names += p.transform.names(p.name, p.transform.forward(p.of(self)).size)
         return names if len(names) == n else [f"likelihood {i}" for i in range(n)]
 
     def changed(self, **attributes: Any) -> Self:
@@ -208,7 +209,7 @@ class Parametrised:
         """The same likelihood with other parameters."""
         values, i = {}, 0
         for p in self.learned:
-            n = p.transform.forward(getattr(self, p.attribute)).size
+            n = p.transform.forward(p.of(self)).size
             values[p.attribute] = p.transform.inverse(theta[i : i + n])
             i += n
         return self.changed(**values) if values else self
@@ -247,12 +248,10 @@ class Parametrised:
         """The parameters in words: (owner, parameter, value)."""
         out: list[tuple[str, str, float]] = []
         for p in self.parameters:
-            value = getattr(self, p.attribute)
-            if isinstance(p.transform, OfRows):
-                at = p.transform.back @ p.transform.forward(value)
-                out += [
-                    (p.transform.owner, column, float(b)) for column, b in zip(p.transform.columns, at, strict=True)
-                ]
+            value = p.of(self)
+            coefficients = p.transform.coefficients(value)
+            if coefficients:
+                out += coefficients
             elif np.ndim(value):
                 out += [(p.attribute, str(k), float(b)) for k, b in enumerate(value)]
             else:
