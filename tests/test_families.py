@@ -139,7 +139,7 @@ def test_a_hurdle_is_its_zeros_and_its_counts(make):
     y = hurdle.draw(rng.normal(size=(10, 1)), rng)[:, 0]
     y[:2] = 0.0, 3.0
     whole = fenchel.infer(hurdle, DenseCovariance(S), y, tol=1e-10)
-    part = Truncated(type(hurdle.base.base)(*([2.0] if hurdle.base.parameters else [])))
+    part = Truncated(type(hurdle.base)(*([2.0] if hurdle.base.parameters else [])))
     above = fenchel.infer(part, DenseCovariance(S), np.where(y > 0, y, np.nan), tol=1e-10)
     coins = (y == 0).sum() * np.log(0.4) + (y > 0).sum() * np.log(0.6)
     assert whole.elbo == pytest.approx(above.elbo + coins, abs=1e-8)

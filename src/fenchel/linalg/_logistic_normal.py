@@ -87,15 +87,20 @@ def series(h, rho, index, out):
             d2, d3, d4 = q * odd, q * (1.0 - 6.0 * q), q * odd * (1.0 - 12.0 * q)
             d5, d6 = q * (1.0 - 30.0 * q + 120.0 * q * q), q * odd * (1.0 - 60.0 * q + 360.0 * q * q)
             d7 = q * (1.0 - 126.0 * q + 1680.0 * q * q - 5040.0 * q * q * q)
+            d8 = q * odd * (1.0 - q * (252.0 - q * (5040.0 - q * 20160.0)))
+            d9 = q * (1.0 - q * (510.0 - q * (17640.0 - q * (151200.0 - q * 362880.0))))
+            d10 = q * odd * (1.0 - q * (1020.0 - q * (52920.0 - q * (604800.0 - q * 1814400.0))))
+            d11 = 1.0 - q * (2046.0 - q * (168960.0 - q * (3160080.0 - q * (19958400.0 - q * 39916800.0))))
             a, b, c = r[i] / 2, r[i] * r[i] / 8, r[i] * r[i] * r[i] / 48
+            e = c * r[i] / 8
             bend, lift, turn = _bend(tau, rest), a * q + b * d3 + c * d5, a * d2 + b * d4 + c * d6
             total[0, i] = max(x[i], 0.0) + bend + lift
             total[1, i] = max(-x[i], 0.0) + bend + lift
             total[2, i] = tau + turn
             total[3, i] = rest - turn
             total[4, i] = q + a * d3 + b * d5 + c * d7
-            total[5, i] = d2 + a * d4 + b * d6
-            total[6, i] = d3 + a * d5 + b * d7
+            total[5, i] = d2 + a * d4 + b * d6 + c * d8 + e * d10
+            total[6, i] = d3 + a * d5 + b * d7 + c * d9 + e * q * d11
         for j in range(7):
             for i in range(m):
                 out[j, rows[i]] = total[j, i]
