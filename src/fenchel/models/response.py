@@ -181,7 +181,9 @@ class Response:
             if key in self.given:
                 raise scope.refuse(argument.at, f"{key} stands in the formula and in {key}=", "one of them")
             self.given[key] = _argument(scope, argument)
-        if "trials" in known(family).needs and not {"trials", "failures"} & set(self.given):
+        own = known(family)
+        assert own is not None
+        if "trials" in own.needs and not {"trials", "failures"} & set(self.given):
             raise without_trials(str(family), self.name, scope.frame[self.name] if bare else ())
         for key, value in self.given.items():
             if value in [name for name in _reads(value) if name not in scope.columns]:
@@ -293,13 +295,11 @@ def _reads(value: Any) -> list[str]:
     return []
 
 
-def _numbers(where: str, key: str, value: str | Expression, frame: pd.DataFrame) -> np.ndarray:
+def _numbers(where: str, key: str, value: Any, frame: pd.DataFrame) -> np.ndarray:
     """A column, or an expression of columns, as numbers (N,)."""
-    match value:
-        case str():
-            return numeric(where, f"{key} (the column {value!r})", column_of(where, frame, value))
-        case Expression():
-            return _column(where, key, value, frame)
+    if value in _reads(value):
+        return numeric(where, f"{key} (the column {value!r})", column_of(where, frame, value))
+    return _column(where, key, value, frame)
 
 
 def _column(where: str, what: str, expression: Expression, frame: pd.DataFrame) -> np.ndarray:

@@ -252,7 +252,7 @@ class Rows:
             object.__setattr__(self, "fixed", np.zeros((self.design.shape[0], 0)))
 
 
-def one_each(codes: np.ndarray, n: int, weight: np.ndarray | None = None) -> sp.csr_array:
+def one_each(codes: np.ndarray, n: int, weight: np.ndarray | None = None) -> Sparse:
     """A design (N, n) with one entry a row, in the column ``codes``; a row of code -1 is empty."""
     known = codes >= 0
     values = np.ones(codes.size) if weight is None else weight
