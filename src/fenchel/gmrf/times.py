@@ -166,6 +166,9 @@ def _blocks(first: np.ndarray, each: np.ndarray, n: int) -> sp.csc_array:
     return sp.csc_array((values, (np.r_[a, i], np.r_[b, j])), shape=(n * p, n * p))
 
 
+_CHAINS = {p: Chain(p) for p in _STATIONARY}
+
+
 @dataclass(frozen=True)
 class Stationary:
     """The precision of a Matern process at increasing times; theta = (log sd, log range).
@@ -185,7 +188,7 @@ class Stationary:
 
     @property
     def chain(self) -> Chain:
-        return Chain(self.p)
+        return _CHAINS[self.p]
 
     def rate(self, theta: np.ndarray) -> float:
         """lam."""
