@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import fenchel
 from fenchel.plots import plot_caterpillar, plot_grid, plot_map, plot_trace
-from fenchel.report import Chapter, Picture, Pre, Row, Section, Table, write_report
+from fenchel.report import Picture, Pre, Row, Section, Table, write_report
 
 SQUARE = np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
 INSIDE = SQUARE / 4 + 1.5
@@ -42,7 +42,7 @@ def test_report_is_one_escaped_file(tmp_path):
 
 def test_contents_lead_to_every_chapter_and_section(tmp_path):
     same = Section("Race & traces", ["text"])
-    parts = [Section("Opening", ["a"]), Chapter("Glass", [same, same]), Chapter("Germany", [same])]
+    parts = [Section("Opening", ["a"]), Section("Glass", sections=[same, same]), Section("Germany", sections=[same])]
     text = write_report(tmp_path / "r.html", "t", parts, contents=True).read_text(encoding="utf-8")
     links = re.findall(r'<a href="#([^"]*)">', text)
     anchors = re.findall(r'<section id="([^"]*)">', text)

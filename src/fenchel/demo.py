@@ -32,7 +32,7 @@ from .models import fit as fit_formula
 from .models.summaries import sections as sections_of
 from .plots import plot_caterpillar, plot_grid, plot_map, plot_trace
 from .priors import SparsePrecision
-from .report import Chapter, Picture, Pre, Row, Section, Table, write_report
+from .report import Picture, Pre, Row, Section, Table, write_report
 from .solvers import Solution
 
 INTERCEPT_VARIANCE = 10.0
@@ -180,8 +180,8 @@ def report(result: DiseaseMap, fitted: FittedModel, path: Path) -> Path:
     own = [_seen(result), _sure(result), _proof(result), _smoothing(result), _model(result)]
     written = Section("In Python", [Pre(_CODE), "What follows is what fit.report writes of any fitted model."])
     chapters = [
-        Chapter(f"One formula: {FORMULA}", [written, *sections_of(fitted, {"district": data.polygons})]),
-        Chapter("The map, read closely", own),
+        Section(f"One formula: {FORMULA}", sections=[written, *sections_of(fitted, {"district": data.polygons})]),
+        Section("The map, read closely", sections=own),
     ]
     lead = (
         f"{data.Y.sum():.0f} deaths in {data.Y.size} districts, 1986-90: where is the risk raised, and how sure can "

@@ -1,6 +1,6 @@
 """One html file that needs nothing else: text, tables and figures, readable on a phone and on paper.
 
-A report is a title and sections, or chapters of sections; a section is a heading and blocks; a block is a paragraph (a
+A report is a title and sections; a section is a heading, blocks and, of a chapter, sections below it; a block is a paragraph (a
 plain string), ``Pre``, ``Bullets``, ``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped, figures are
 embedded, nothing is fetched.
 """
@@ -80,15 +80,8 @@ class Section:
     """A heading and what stands under it."""
 
     heading: str
-    blocks: Sequence[Block]
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A title, and sections one level below it."""
-
-    title: str
-    sections: Sequence[Section]
+    blocks: Sequence[Block] = ()
+    sections: Sequence[Section] = ()
 
 
 _WIDE = 6.5  # inches: wider figures have the whole width of the page
@@ -131,7 +124,7 @@ figcaption, .caption { color: var(--soft); font-size: .88rem; max-width: 36rem; 
 
 
 def write_report(
-    path: str | Path, title: str, sections: Iterable[Section | Chapter], lead: str = "", contents: bool = False
+    path: str | Path, title: str, sections: Iterable[Section], lead: str = "", contents: bool = False
 ) -> Path:
     """Write a self-contained html file and return its path. Missing folders are made.
 
@@ -139,7 +132,7 @@ def write_report(
     ----------
     path : where the file goes, for example ``report/report.html``
     title : its heading
-    sections : Section or Chapter, in order
+    sections : Section, in order; one with sections of its own is a chapter
     lead : one paragraph under the title
     contents : whether a table of contents stands at the top
 
@@ -158,13 +151,11 @@ def write_report(
     body += [_contents(parts)] if contents else []
     for anchor, part, below in parts:
         body.append(f'<section id="{anchor}">')
-        if isinstance(part, Chapter):
-            body.append(f'<h2 class="chapter">{escape(part.title)}</h2>')
-            for name, section in below:
-                body += [f'<section id="{name}">\n<h3>{escape(section.heading)}</h3>', *map(_html, section.blocks)]
-                body.append("</section>")
-        else:
-            body += [f"<h2>{escape(part.heading)}</h2>", *map(_html, part.blocks)]
+        kind = ' class="chapter"' if below else ""
+        body += [f"<h2{kind}>{escape(part.heading)}</h2>", *map(_html, part.blocks)]
+        for name, section in below:
+            body += [f'<section id="{name}">\n<h3>{escape(section.heading)}</h3>', *map(_html, section.blocks)]
+            body.append("</section>")
         body.append("</section>")
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -179,10 +170,10 @@ def write_report(
     return out
 
 
-_Parts: TypeAlias = list[tuple[str, Section | Chapter, list[tuple[str, Section]]]]
+_Parts: TypeAlias = list[tuple[str, Section, list[tuple[str, Section]]]]
 
 
-def _named(parts: Iterable[Section | Chapter]) -> _Parts:
+def _named(parts: Iterable[Section]) -> _Parts:
     """Every part with an anchor of its own, and a chapter's sections with theirs."""
     seen: dict[str, int] = {}
 
@@ -193,11 +184,8 @@ def _named(parts: Iterable[Section | Chapter]) -> _Parts:
 
     out: _Parts = []
     for part in parts:
-        if isinstance(part, Chapter):
-            name = anchor(part.title)
-            out.append((name, part, [(anchor(f"{name} {section.heading}"), section) for section in part.sections]))
-        else:
-            out.append((anchor(part.heading), part, []))
+        name = anchor(part.heading)
+        out.append((name, part, [(anchor(f"{name} {section.heading}"), section) for section in part.sections]))
     return out
 
 
@@ -207,9 +195,8 @@ def _contents(parts: _Parts) -> str:
 
     lines = ['<nav aria-label="Contents"><ul>']
     for anchor, part, below in parts:
-        title = part.title if isinstance(part, Chapter) else part.heading
         inner = "".join(f"<li>{link(name, section.heading)}</li>" for name, section in below)
-        lines.append(f"<li>{link(anchor, title)}{f'<ul>{inner}</ul>' if inner else ''}</li>")
+        lines.append(f"<li>{link(anchor, part.heading)}{f'<ul>{inner}</ul>' if inner else ''}</li>")
     return "\n".join([*lines, "</ul></nav>"])
 
 

@@ -28,7 +28,7 @@ from .predictions import (
     read_rows,
     shares,
 )
-from .tables import p_above_zero
+from .tables import marginal_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,17 +261,12 @@ def _average(fit: FittedModel, changed: Sequence[pd.DataFrame], parts: Sequence[
 
 def _of_marginals(index: Any, found: Marginals, interval: float) -> pd.DataFrame:
     interval_ends("FittedModel", interval)
-    ends, above = np.asarray(found.interval(interval)), p_above_zero(found)
-    return _frame(index, np.asarray(found.mean), np.asarray(found.sd), ends[:, 0], ends[:, 1], above)
+    return marginal_table(None, list(index), found, None, interval).set_axis(index, axis=0)
 
 
 def _of_draws(index: Any, values: np.ndarray, interval: float) -> pd.DataFrame:
-    lower, upper = np.quantile(values, interval_ends("FittedModel", interval), axis=1)
-    return _frame(index, values.mean(axis=1), values.std(axis=1, ddof=1), lower, upper, (values > 0.0).mean(axis=1))
-
-
-def _frame(index: Any, mean: Any, sd: Any, lower: Any, upper: Any, above: Any) -> pd.DataFrame:
     import pandas as pd
 
-    columns = {"mean": mean, "sd": sd, "lower": lower, "upper": upper, "p_above_0": above}
-    return pd.DataFrame(columns, index=pd.Index(index))
+    lower, upper = np.quantile(values, interval_ends("FittedModel", interval), axis=1)
+    columns = {"mean": values.mean(axis=1), "sd": values.std(axis=1, ddof=1), "lower": lower, "upper": upper}
+    return pd.DataFrame({**columns, "p_above_0": (values > 0.0).mean(axis=1)}, index=pd.Index(index))

@@ -69,7 +69,7 @@ class _Export:
 
         stated = {"inference_library": "fenchel", "formula": self.model.formula, "converged": int(self.fit.converged)}
         stated["gap"] = float(self.fit.gap)
-        version = {"inference_library_version": getattr(fenchel, "__version__", "")}
+        version = {"inference_library_version": fenchel.__version__}
         return self.xarray.Dataset(dict(values), coords=dict(coords), attrs={**stated, **version})
 
     def chained(self, values: np.ndarray) -> np.ndarray:
@@ -165,5 +165,5 @@ def _parts(
 def _labels(labels: Any) -> np.ndarray:
     """Coordinates: numbers, or text; combinations of groups are joined."""
     each = [":".join(map(str, label)) if isinstance(label, tuple) else label for label in labels]
-    numbers = all(isinstance(label, (int, float, np.number)) and not isinstance(label, bool) for label in each)
-    return np.asarray(each) if numbers else np.asarray([str(label) for label in each])
+    numbers = np.asarray(each, dtype=object if not each else None)
+    return numbers if numbers.dtype.kind in "iuf" else np.asarray([str(label) for label in each])

@@ -22,7 +22,7 @@ from ..outlines import districts, labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
 from ..plots.base import AxesArray, map_size, panels, short_name, signed_ends
 from ..plots.maps import extent_of
-from ..terms import GaussianProcess, Matern, VecchiaProcess
+from ..terms import Term
 from ..terms.points import grid_over
 from .averages import typical_rows
 from .stated_priors import term_named
@@ -99,13 +99,12 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
     if term is None and name not in fit.effects:
         known = [str(each) for each in (*columns, *(each.name for each in fit.model.sum.effects))]
         raise problem("plot", f"there is no column or term {str(name)!r}", f"one of {known}")
-    process = term if isinstance(term, VecchiaProcess | GaussianProcess) and len(term.inputs) == 2 else None
-    frame = fit.effects[name] if process is None else process_on_grid(fit, process)
+    over_plane = term is not None and len(term.inputs) == 2
+    frame = process_on_grid(fit, term) if over_plane and term.one_a_point else fit.effects[name]
     title = short_call(str(name if term is None else term.name))
-    field = term if isinstance(term, Matern) else process
-    if field is not None:
-        points = [fit.model.frame[column].to_numpy() for column in field.inputs]
-        return plot_surface(frame, points, ax, names=[str(column) for column in field.inputs], title=title)
+    if over_plane and (term.one_a_point or term.on_mesh):
+        points = [fit.model.frame[column].to_numpy() for column in term.inputs]
+        return plot_surface(frame, points, ax, names=[str(column) for column in term.inputs], title=title)
     parts = panels_of(term, frame, title)
     if len(parts) == 1:
         return _draw(fit, term, parts[0], ax)
@@ -135,7 +134,7 @@ def short_call(text: str) -> str:
     return text if first is None else f"{text[: first.start()]})"
 
 
-def process_on_grid(fit: FittedModel, term: VecchiaProcess | GaussianProcess) -> pd.DataFrame:
+def process_on_grid(fit: FittedModel, term: Term) -> pd.DataFrame:
     """The mean and sd of a process over two columns on a grid of the box of the bulk of the points."""
     import pandas as pd
 
@@ -243,7 +242,7 @@ def _ends(frame: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _along(term: Any, index: Any) -> bool:
     """Whether the rows of a term's table are places along an axis: times, or the x of a smooth or process."""
     numbers = index.dtype.kind in "iuf"
-    along = isinstance(term, GaussianProcess) or term.levels is None
+    along = term.one_a_point or term.levels is None
     return numbers and (along or term.in_time)
 
 

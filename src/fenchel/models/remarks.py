@@ -138,7 +138,9 @@ def _all_the_same(model: Model) -> list[str]:
 
 def _numbers_as_text(column: pd.Series, name: str) -> str | None:
     """Of a column of text that reads as numbers throughout, unless it may be codes: a few whole numbers."""
-    if hasattr(column.dtype, "categories") or getattr(column.dtype, "kind", "O") not in "OUT":
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.CategoricalDtype) or column.dtype.kind not in "OUT":
         return None
     texts = {value for value in column.tolist() if present(value)}
     if not texts or not all(isinstance(value, str) for value in texts):
@@ -157,12 +159,15 @@ def _numbers_as_text(column: pd.Series, name: str) -> str | None:
 
 def _likely_family(model: Model) -> str | None:
     """Of y that looks like labels or counts: 0 and 1 alone, or whole numbers with zeros and a mean below 3."""
+    import pandas as pd
+
     response, y = model.response, model.target.y
     own: Any = response.values(model.frame)
     seen = y[~np.isnan(y)]
     name, keep = response.name, 'family="gaussian" says that it is meant as a number'
-    if getattr(getattr(own, "dtype", None), "kind", "") == "b" or (np.isin(seen, (0.0, 1.0)).all() and seen.size > 1):
-        what = "holds booleans" if getattr(own.dtype, "kind", "") == "b" else "is 0 or 1 in every row"
+    booleans = pd.Series(own).dtype.kind == "b"
+    if booleans or (np.isin(seen, (0.0, 1.0)).all() and seen.size > 1):
+        what = "holds booleans" if booleans else "is 0 or 1 in every row"
         return f'the response {name!r} {what} and the family is gaussian by default: family="bernoulli"? {keep}'
     whole = seen.size > 1 and bool((seen >= 0.0).all() and (seen == np.floor(seen)).all())
     if whole and (seen == 0.0).any() and seen.mean() < _COUNT_MEAN:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..plots.base import short_name
-from ..report import Block, Bullets, Chapter, Picture, Section, Table, write_report
+from ..report import Block, Bullets, Picture, Section, Table, write_report
 from ..terms import Term
 from .checking import WORDS, kinds_of, plot_check
 from .pictures import Panel, draw_map, panels_of, plot, plot_coefficients
@@ -131,10 +131,10 @@ def _in_words(term: Term) -> str:
 # -- html ---------------------------------------------------------------------------------------------------
 def report(fit: FittedModel, path: str | Path, geometry: dict[str, Any]) -> Path:
     """Write the page, of several parts a chapter each; ``geometry`` are outlines of regions, by column."""
-    parts: list[Section | Chapter] = [*sections(fit, geometry)] if not fit.parts else []
+    parts = [] if fit.parts else sections(fit, geometry)
     for name, part in fit.parts.items():
         title = _title(name)
-        parts.append(Chapter(f"{title[0].upper()}{title[1:]}", sections(part, geometry)))
+        parts.append(Section(f"{title[0].upper()}{title[1:]}", sections=sections(part, geometry)))
     return write_report(path, fit.model.formula, parts, contents=True)
 
 

@@ -55,7 +55,8 @@ def marginal_table(
         raise problem("effects", f"level = {level!r}", "a probability between 0 and 1")
     mean, sd, ends = to_numpy(found.mean), to_numpy(found.sd), to_numpy(found.interval(level))
     columns = {"mean": mean, "sd": sd, "lower": ends[:, 0], "upper": ends[:, 1]}
-    above = p_above_zero(found)
+    zero = (sd == 0.0) & (mean == 0.0)  # for certain: on neither side of 0
+    above = np.where(zero, 0.5, 1.0 - to_numpy(found.cdf(0.0)))
     if ratio is None:
         columns["p_above_0"] = above
     else:
@@ -67,12 +68,6 @@ def marginal_table(
     if n is not None:
         columns["n"] = np.asarray(n)
     return pd.DataFrame(columns, index=pd.Index(labels, name=name, tupleize_cols=False))
-
-
-def p_above_zero(found: Marginals) -> np.ndarray:
-    """P(> 0) of each entry; 1/2 of one that is 0 for certain."""
-    zero = (to_numpy(found.sd) == 0.0) & (to_numpy(found.mean) == 0.0)
-    return np.where(zero, 0.5, 1.0 - to_numpy(found.cdf(0.0)))
 
 
 def initials(word: str) -> str:

@@ -17,7 +17,7 @@ import click
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ..plots.base import new_figure
-from ..report import Bullets, Chapter, Section, Table, write_report
+from ..report import Bullets, Section, Table, write_report
 from .settings import Result, Settings, progress_bar, versions
 
 TITLE = "Fast dual variational inference: the paper's experiments, rerun"
@@ -52,7 +52,7 @@ def reproduce(names: Sequence[str], settings: Settings, out: Path, quiet: bool =
             seconds.append(time.perf_counter() - start)
             if not quiet:
                 click.echo("\n".join([f"{result.title} ({_duration(seconds[-1])})", *_indented(result.summary), ""]))
-        chapters = [Chapter(result.title, result.sections) for result in results]
+        chapters = [Section(result.title, sections=result.sections) for result in results]
         opening = _opening(results, seconds, time.perf_counter() - began, settings)
     page = write_report(out / "report.html", TITLE, [opening, *chapters], _lead(settings), contents=True)
     click.echo(str(page) if quiet else f"report: {page}")

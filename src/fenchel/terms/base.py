@@ -301,6 +301,8 @@ class Term(Stated, ABC):
     coefficients: Sequence[str] | None = None  # of random intercepts and slopes
     group: Any = None  # columns whose levels have effects, or curves, of their own
     by: Hashable = None  # a column that multiplies the effect
+    one_a_point: ClassVar[bool] = False  # whether it has one latent for each distinct point of its inputs
+    on_mesh: ClassVar[bool] = False  # whether it is a field of the plane on a mesh
     over_regions: ClassVar[bool] = False  # whether the levels are rows of a matrix: nodes of a graph
     outside: Mapping[str, tuple[float, float]] = MappingProxyType({})  # slopes whose 0 is outside of the data
 

@@ -93,6 +93,8 @@ class Matern(Term):
     ('matern(x, y)', ['sd', 'range'])
     """
 
+    on_mesh = True
+
     made: Diffusion
     mesh: Mesh
     odd: Sequence[str] = ()  # what a user should know of its coordinates

@@ -44,6 +44,8 @@ class PointProcess(Term):
     A subclass makes the ``process`` over the points X, and says what other points are given those.
     """
 
+    one_a_point = True
+
     process: Any
     odd: Sequence[str] = ()  # what a user should know of its coordinates
     range_bounds: ClassVar[tuple[float, float]]  # log units below and above the start of a range
