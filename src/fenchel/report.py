@@ -1,8 +1,8 @@
 """One html file that needs nothing else: text, tables and figures, readable on a phone and on paper.
 
-A report is a title and sections; a section is a heading, blocks and, of a chapter, sections below it; a block is a paragraph (a
-plain string), ``Pre``, ``Bullets``, ``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped, figures are
-embedded, nothing is fetched.
+A report is a title and sections. A section is a heading and blocks; a chapter has sections below it. A block is a
+paragraph (a plain string), ``Pre``, ``Bullets``, ``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped,
+figures are embedded, nothing is fetched.
 """
 
 from __future__ import annotations
