@@ -9,7 +9,7 @@ from scipy.stats import nbinom
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.criticism import k_fold, leave_group_out, leave_group_out_over
-from fenchel.criticism.leave_group_out import Groups, groups_about
+from fenchel.criticism.group_prediction import LeftOutGroups, groups_about
 from fenchel.hyperparameters.integration.mixture import without
 from fenchel.models.tables import described_theta
 from fenchel.solvers.solution import Solution
@@ -69,7 +69,7 @@ def test_flags_are_integrated_again(fit, some, folds, left_out, monkeypatch):
 
 
 def test_groups_that_move_the_others_are_fitted_again_at_the_same_theta(fit, folds, left_out, monkeypatch):
-    monkeypatch.setattr("fenchel.criticism.leave_group_out._STILL", 0.0)
+    monkeypatch.setattr("fenchel.criticism.group_prediction._STILL", 0.0)
     monkeypatch.setattr("fenchel.criticism.group_mixtures.integrate", None)  # no search for theta
     done = fit.leave_group_out(fit.model.frame["g"].isin([1, 2]) * fit.model.frame["g"], neighbours=0, refit="flagged")
     sure = np.concatenate([left_out.groups[g] for g in (1, 2)])
@@ -83,14 +83,14 @@ def test_few_points_of_theta_have_a_corrected_evidence_of_each_group(fit, monkey
     monkeypatch.setattr(Solution, "corrected", lambda self: asked.append(self) or correct(self))
     found = fit.leave_group_out("g", neighbours=8, refit="none")
     assert 0 < len(asked) <= 2 * 5 * 10  # with and without each group, at the middle and the ends of two parameters
-    read = Groups(fit.solution, fit.model.frame["g"])
+    read = LeftOutGroups(fit.solution, fit.model.frame["g"])
     read.members, read.targets, read.labels = read.members[:2], read.targets[:2], read.labels[:2]
     every = [groups_about(one, read, "corrected", 8, None).joint for one in fit.integrated.solutions]
     assert found.joint[:2] == pytest.approx(without(fit.integrated.weights, np.stack(every))[1], abs=0.01)
 
 
 def test_the_evidence_of_a_block_is_that_of_its_fit(fit):
-    one, groups = fit.solution, Groups(fit.solution, fit.model.frame["g"])
+    one, groups = fit.solution, LeftOutGroups(fit.solution, fit.model.frame["g"])
     plain, corrected = (groups_about(one, groups, evidence, 12, None) for evidence in ("elbo", "corrected"))
     assert plain.joint == pytest.approx(corrected.joint - corrected.joint_gain, abs=1e-6)
     assert (plain.joint_gain == 0.0).all()

@@ -106,11 +106,49 @@ class AnswersAtNewRows(ABC, Generic[M]):
         return there.mean, there.variance
 
 
-class NormalAnswers:
+class MarginalAnswers:
+    """Intervals, probabilities and densities, for marginals with ``quantile``, and ``_cdf`` and ``_density`` at x."""
+
+    def quantile(self, q: Levels) -> Array:
+        """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
+        raise NotImplementedError
+
+    def _cdf(self, x: np.ndarray) -> Array:
+        """P(unknown <= x), x a number or one for each unknown."""
+        raise NotImplementedError
+
+    def _density(self, x: np.ndarray) -> Array:
+        """The density at x, a number or one for each unknown."""
+        raise NotImplementedError
+
+    @property
+    def _unknowns_like(self) -> Array:
+        """Any array of the shape of the unknowns."""
+        raise NotImplementedError
+
+    def interval(self, level: float = 0.95) -> Array:
+        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
+        inside = float(probabilities("interval", level))
+        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
+
+    def cdf(self, x: ArrayLike) -> Array:
+        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
+        return at_each(x, self._unknowns_like, self._cdf)
+
+    def density(self, x: ArrayLike) -> Array:
+        """The density at x, given as in ``cdf``."""
+        return at_each(x, self._unknowns_like, self._density)
+
+
+class NormalAnswers(MarginalAnswers):
     """Quantiles, probabilities and densities from ``mean`` and ``variance``, for whoever has these two."""
 
     mean: Array
     variance: Array
+
+    @property
+    def _unknowns_like(self) -> Array:
+        return self.mean
 
     @property
     def sd(self) -> Array:
@@ -133,18 +171,8 @@ class NormalAnswers:
         z, mean, sd = ndtri(levels), self.mean, self.sd
         return mean + sd * float(z) if levels.ndim == 0 else mean[..., None] + sd[..., None] * asarray(z, mean)
 
-    def interval(self, level: float = 0.95) -> Array:
-        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
-        inside = float(probabilities("interval", level))
-        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
-        return at_each(x, self.mean, lambda at: asarray(ndtr(to_numpy(self._standardised(at))), self.mean))
-
-    def density(self, x: ArrayLike) -> Array:
-        """The density at x, given as in ``cdf``."""
-        return at_each(x, self.mean, self._density)
+    def _cdf(self, x: np.ndarray) -> Array:
+        return asarray(ndtr(to_numpy(self._standardised(x))), self.mean)
 
     def _density(self, x: ArrayLike) -> Array:
         xp, t, sd = namespace(self.mean), self._standardised(x), self.sd

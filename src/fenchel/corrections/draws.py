@@ -23,8 +23,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import Array, ArrayLike
-from ..marginals import Levels, Nodes, at_each, probabilities
+from ..marginals import Levels, MarginalAnswers, Nodes, probabilities
 from ..predictive import Predictive, one_predictor
 from .states import MIXTURE, Space, States, Unknowns
 
@@ -121,7 +120,7 @@ class Draws:
         return ndtri((order + 0.5) / self.n_pairs)
 
 
-class WeightedMarginals:
+class WeightedMarginals(MarginalAnswers):
     """Marginals of many unknowns from weighted draws.
 
     Parameters
@@ -170,6 +169,10 @@ class WeightedMarginals:
         second = np.where(second > first**2, second, plain)
         central = third - 3.0 * first * second + 2.0 * first**3
         return u.mean.ravel() + first, second - first**2 + left, central
+
+    @property
+    def _unknowns_like(self) -> np.ndarray:
+        return self._unknowns.mean
 
     def _shaped(self, flat: np.ndarray) -> np.ndarray:
         return flat.reshape(self._unknowns.mean.shape + flat.shape[1:])
@@ -241,19 +244,6 @@ class WeightedMarginals:
             for k, level in enumerate(np.atleast_1d(levels)):
                 out[rows, k] = some.mean + _crossing(t, below, level, sd[:, 0] * ndtri(level))
         return self._shaped(out[:, 0] if levels.ndim == 0 else out)
-
-    def interval(self, level: float = 0.95) -> np.ndarray:
-        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
-        inside = float(probabilities("interval", level))
-        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
-        return at_each(x, self._unknowns.mean, self._cdf)
-
-    def density(self, x: ArrayLike) -> Array:
-        """The density at x, given as in ``cdf``."""
-        return at_each(x, self._unknowns.mean, self._density)
 
     def _cdf(self, x: np.ndarray) -> np.ndarray:
         at, out = self._each(x), np.empty(self._unknowns.mean.size)

@@ -20,8 +20,8 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from ..likelihoods.base import Likelihood, Rows, slice_rows
-from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
-from ..marginals import Levels, Nodes, at_each, probabilities
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..marginals import Levels, MarginalAnswers, Nodes, probabilities
 from ..predictive import Predictive, one_predictor
 from ..row_scores import LeaveOneOut, Pit, pit_by
 
@@ -133,7 +133,7 @@ def _interpolated(values: np.ndarray, place: np.ndarray) -> np.ndarray:
     return np.asarray(cubic + (place - inside) * (c - b))
 
 
-class GridAnswers:
+class GridAnswers(MarginalAnswers):
     """Marginals by their ``_grid``; answers are arrays like ``_like``."""
 
     @property
@@ -188,21 +188,8 @@ class GridAnswers:
         out = g.centre[:, None] + g.scale[:, None] * each
         return asarray(out[:, 0] if levels.ndim == 0 else out, self._like)
 
-    def interval(self, level: float = 0.95) -> Array:
-        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
-        inside = float(probabilities("interval", level))
-        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
-        return at_each(x, self._like_all, self._cdf)
-
-    def density(self, x: ArrayLike) -> Array:
-        """The density at x, given as in ``cdf``."""
-        return at_each(x, self._like_all, self._density)
-
     @property
-    def _like_all(self) -> Array:
+    def _unknowns_like(self) -> Array:
         return asarray(self._grid.centre, self._like)
 
     def _cdf(self, x: np.ndarray) -> Array:

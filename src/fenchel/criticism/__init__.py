@@ -5,10 +5,10 @@ Leave-one-out by cavities needs no refit and is in ``fenchel.row_scores``.
 
 from .cavities import correlated_rows
 from .comparison import compare, stacking_weights
+from .folds import KFold, folds_of, k_fold
 from .group_mixtures import leave_group_out_over
-from .k_fold import KFold, folds_of, k_fold
-from .leave_group_out import LeaveGroupOut, leave_group_out
-from .waic import InformationCriterion, waic
+from .group_prediction import LeaveGroupOut, leave_group_out
+from .information import InformationCriterion, waic
 
 __all__ = [
     "InformationCriterion",

@@ -25,7 +25,16 @@ from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.integration.mixture import mixed_moments, without
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..tasks import Jobs, run_tasks
-from .leave_group_out import Density, Evidence, Groups, LeaveGroupOut, RawGroups, groups_about, groups_again, refitted
+from .group_prediction import (
+    Density,
+    Evidence,
+    LeaveGroupOut,
+    LeftOutGroups,
+    RawGroups,
+    groups_about,
+    groups_again,
+    refitted,
+)
 
 _KEPT = 0.995  # of the weight, by the points that count
 _NEAR = {2: 1.6}  # points as near to one that is asked are not, by how many hyperparameters: lattices of 2 are fine
@@ -75,7 +84,7 @@ def leave_group_out_over(
     """
     choice("leave_group_out", "refit", refit, ("flagged", "all", "none"))
     run: dict[str, Any] = {"n_jobs": n_jobs, "progress": progress}
-    points = _Points(found, Groups(found.solutions[0], groups), weights, rng)
+    points = _Points(found, LeftOutGroups(found.solutions[0], groups), weights, rng)
     each = points.about(neighbours)
     out, away = points.mixed(each)
     moving = np.flatnonzero(out.flagged & ~away)
@@ -84,8 +93,8 @@ def leave_group_out_over(
     again = np.ones(away.size, dtype=bool) if refit == "all" else out.flagged
     if refit == "none" or not again.any():
         return out
-    numbers, shared = np.flatnonzero(again).tolist(), _Again(found, points.read, weights)
-    fits = run_tasks(_Again.without, numbers, shared, where="leave_group_out", **run)
+    numbers, shared = np.flatnonzero(again).tolist(), _IntegrationsWithout(found, points.read, weights)
+    fits = run_tasks(_IntegrationsWithout.without, numbers, shared, where="leave_group_out", **run)
     return refitted(out, points.read, numbers, fits)
 
 
@@ -134,7 +143,7 @@ class _Places:
 class _Points:
     """Groups left out at the points that are asked, and mixed over theta."""
 
-    def __init__(self, found: Integrated, read: Groups, weights: ArrayLike | None, rng: Seed) -> None:
+    def __init__(self, found: Integrated, read: LeftOutGroups, weights: ArrayLike | None, rng: Seed) -> None:
         self.found, self.read, self.weights, self.rng = found, read, weights, rng
         self.places = _Places(found)
         solutions = [found.solutions[k] for k in self.places.asked]
@@ -202,11 +211,11 @@ def _outside(w: np.ndarray, share: np.ndarray) -> np.ndarray:
     return np.asarray(share[light].sum(axis=0))
 
 
-class _Again(NamedTuple):
+class _IntegrationsWithout(NamedTuple):
     """What the integrations without a group share."""
 
     found: Integrated
-    read: Groups
+    read: LeftOutGroups
     weights: ArrayLike | None
 
     def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Density]:

@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 from scipy.special import logsumexp, ndtri
 
 from ...linalg.arrays import Array, ArrayLike, to_numpy
-from ...marginals import Levels, Marginals, at_each, probabilities
+from ...marginals import Levels, MarginalAnswers, Marginals, probabilities
 from .theta import LogDensity
 
 TOL = 1e-9  # of probabilities, on the scale of normal quantiles
@@ -26,7 +26,7 @@ LEAST_SHARE = 1e-4  # the share of a place that is mixed
 SMOOTH_STEP = 0.7  # of log sd, or of means in sds, between points whose mixture is smooth enough
 
 
-class Mixture:
+class Mixture(MarginalAnswers):
     """Marginals as a mixture of others, in numpy.
 
     Parameters
@@ -67,6 +67,10 @@ class Mixture:
         return self._average(lambda part: to_numpy(part.variance) + (to_numpy(part.mean) - mean) ** 2)
 
     @property
+    def _unknowns_like(self) -> np.ndarray:
+        return self.mean
+
+    @property
     def sd(self) -> np.ndarray:
         """Standard deviations."""
         return np.sqrt(self.variance)
@@ -82,16 +86,11 @@ class Mixture:
 
         return self._average(third) / np.where(variance > 0.0, variance, np.inf) ** 1.5
 
-    def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
-        return at_each(x, self.mean, self._cdf)
-
     def _cdf(self, x: np.ndarray) -> np.ndarray:
         return self._average(lambda part: part.cdf(x))
 
-    def density(self, x: ArrayLike) -> Array:
-        """The density at x, given as in ``cdf``."""
-        return at_each(x, self.mean, lambda at: self._average(lambda part: part.density(at)))
+    def _density(self, x: np.ndarray) -> np.ndarray:
+        return self._average(lambda part: part.density(x))
 
     def quantile(self, q: Levels) -> np.ndarray:
         """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
@@ -104,11 +103,6 @@ class Mixture:
             for j, level in enumerate(np.atleast_1d(levels))
         ]
         return found[0] if levels.ndim == 0 else np.stack(found, axis=-1)
-
-    def interval(self, level: float = 0.95) -> np.ndarray:
-        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
-        inside = float(probabilities("interval", level))
-        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} of {len(self.parts)} posteriors"

@@ -134,7 +134,7 @@ def leave_group_out(
     choice("leave_group_out", "refit", refit, ("flagged", "all", "none"))
     if refit == "all" and prior is None:
         raise problem("leave_group_out", 'refit="all" without a prior', "prior=, that of the fit")
-    read = Groups(solution, groups)
+    read = LeftOutGroups(solution, groups)
     evidence: Evidence = "corrected" if joint else None
     out = groups_about(solution, read, evidence, neighbours, rng)
     again = np.ones(len(read.members), dtype=bool) if refit == "all" else out.flagged
@@ -144,7 +144,9 @@ def leave_group_out(
     return groups_again(out, solution, read, np.flatnonzero(again), prior, weights, evidence, rng, **run)
 
 
-def groups_about(solution: Solution, read: Groups, evidence: Evidence, neighbours: int, rng: Seed) -> LeaveGroupOut:
+def groups_about(
+    solution: Solution, read: LeftOutGroups, evidence: Evidence, neighbours: int, rng: Seed
+) -> LeaveGroupOut:
     """All groups by small fits about them; ``evidence``: by which to compute joint densities, None for none."""
     return _Local(solution, count("leave_group_out", "neighbours", neighbours), evidence, rng).run(read)
 
@@ -152,7 +154,7 @@ def groups_about(solution: Solution, read: Groups, evidence: Evidence, neighbour
 def groups_again(
     out: LeaveGroupOut,
     solution: Solution,
-    read: Groups,
+    read: LeftOutGroups,
     numbers: np.ndarray,
     prior: Prior,
     weights: ArrayLike | None,
@@ -163,8 +165,8 @@ def groups_again(
     """The same with some groups predicted by fits of all rows but theirs."""
     evidence = evidence if np.ndim(out.mean[0]) == 0 else None
     whole = (solution.elbo, _gain(solution)) if evidence == "corrected" else (solution.elbo, 0.0)
-    shared = _Again(solution, read, prior, weights, evidence, whole, seed_of(rng))
-    fits = run_tasks(_Again.without, numbers.tolist(), shared, where="leave_group_out", **run)
+    shared = _FitsWithout(solution, read, prior, weights, evidence, whole, seed_of(rng))
+    fits = run_tasks(_FitsWithout.without, numbers.tolist(), shared, where="leave_group_out", **run)
     return refitted(out, read, numbers.tolist(), fits)
 
 
@@ -173,7 +175,7 @@ def _gain(fit: Solution) -> float:
     return float(fit.corrected().log_evidence - fit.elbo)
 
 
-class Groups:
+class LeftOutGroups:
     """Which rows are left out together, and which of them are predicted then."""
 
     def __init__(self, solution: Solution, groups: Any) -> None:
@@ -222,7 +224,7 @@ class _Local:
         self.start = to_numpy(solution.s)
         self.loss = observations(solution).bound() if self.evidence == "elbo" else np.zeros(0)
 
-    def run(self, read: Groups) -> LeaveGroupOut:
+    def run(self, read: LeftOutGroups) -> LeaveGroupOut:
         solution, own = self.solution, self.cavities
         mean, variance = (to_numpy(v).copy() for v in solution.posterior.cavity())
         together, gain, moved = np.full((3, len(read.members)), np.nan)
@@ -314,11 +316,11 @@ def _spread(fit: Solution, m: int) -> np.ndarray:
     return np.asarray(to_numpy(fit.posterior.cavity()[1])[:m])  # an unobserved row has no site to forget
 
 
-class _Again(NamedTuple):
+class _FitsWithout(NamedTuple):
     """What the fits without a group share; ``whole`` is the evidence of all rows, elbo and gain."""
 
     solution: Solution
-    read: Groups
+    read: LeftOutGroups
     prior: Prior
     weights: ArrayLike | None
     evidence: Evidence
@@ -339,7 +341,7 @@ class _Again(NamedTuple):
         return np.asarray(density), h, rho, (self.whole[0] - fit.elbo, gain)
 
 
-def refitted(out: LeaveGroupOut, read: Groups, again: list[int], fits: Sequence[Any]) -> LeaveGroupOut:
+def refitted(out: LeaveGroupOut, read: LeftOutGroups, again: list[int], fits: Sequence[Any]) -> LeaveGroupOut:
     """The same with some groups fitted without their rows."""
     fields = [v.copy() for v in (out.log_density, out.mean, out.variance, out.joint, out.joint_gain)]
     density, mean, variance, together, gains = fields
