@@ -118,7 +118,7 @@ def another_kind(name: str, fitted: Kind, column: DataColumn) -> tuple[str, str,
     words = (Kind.TEXT, Kind.CATEGORIES, Kind.MIXED, Kind.DATES)
     if fitted not in (Kind.NUMBERS, Kind.BOOLEANS) or column.kind not in words:
         return None
-    first = next((value for value in column.values if isinstance(value, str)), column.values[0])
+    first = next((value for value in column.values if type(value) is str), column.values[0])
     cure = f'new["{name}"] == {first!r}' if fitted is Kind.BOOLEANS else f'pandas.to_numeric(new["{name}"])'
     got = f"{name!r} holds {column.kind.value} ({first!r}) and held {fitted.value} in the data of the fit"
     return got, fitted.value, f"{cure} makes {fitted.value} of it." if column.kind is Kind.TEXT else ""

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..gmrf import MarkovField
 from ..gmrf.space import as_adjacency, counted, edge_tuples, laplacian, scaled_icar
 from ..hyperparameters.shares import Mixture, PCShare, Precision, Spectrum
 from ..inputs.frames import DataColumn
-from ..inputs.levels import present, shown
+from ..inputs.levels import present, shown, sort_of
 from ..linalg.dense import NotPositiveDefinite
 from .base import Below, Hyperparameter, level_sd, share
 from .grouped import LevelTerm
@@ -191,8 +190,10 @@ def graph_of(
     where = column.where
     _no_outlines(where, name, graph)
     pairs = edge_tuples(graph)
-    numbered = pairs is not None and all(isinstance(end, Number) for edge in pairs for end in edge)
-    if pairs is not None and (not numbered or (levels and all(isinstance(level, Number) for level in levels))):  # names
+    numbered = pairs is not None and all(sort_of(end) == "numbers" for edge in pairs for end in edge)
+    if pairs is not None and (
+        not numbered or (levels and all(sort_of(level) == "numbers" for level in levels))
+    ):  # names
         graph = {level: [] for level in levels or ()}
         for a, b in pairs:
             graph.setdefault(a, []).append(b)
@@ -248,7 +249,7 @@ def _neighbours(where: str, name: Hashable, region: Any, near: Any) -> list[Any]
         raise problem(where, got, "a list of neighbours", "" if near is None else f"Write {{{region!r}: [{near!r}]}}.")
     out = list(near)  # an iterator can be read once
     for other in out:
-        if not getattr(other, "__hash__", None) or not present(other):
+        if type(other).__hash__ is None or not present(other):
             raise problem(where, f"in the graph of {name!r} a neighbour of {region!r} is {other!r}", "a region's name")
     return out
 
@@ -265,7 +266,7 @@ def _warn_of_strangers(where: str, name: Hashable, own: list[Any], known: set[An
 
 def counted_from_one(name: Hashable, column: DataColumn, n: int) -> None:
     """Refuse ids of an unnamed graph that may be 1, ..., n as well as 0, ..., n-1; warn where that is less likely."""
-    found = {v for v in column.values if isinstance(v, (int, float)) and not isinstance(v, bool) and present(v)}
+    found = {value for value in column.values if type(value) in (int, float) and present(value)}
     if not found or min(found) < 1 or max(found) > n:  # 0 is among them; or a value that is unknown in any case
         return
     ways = f"levels={{{name!r}: range({n})}} or range(1, {n + 1})"

@@ -23,7 +23,6 @@ from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from .base import Rows, Term
-from .covariates import Covariate
 from .forecast import Unseen
 
 T = TypeVar("T")
@@ -148,7 +147,7 @@ class SumOfTerms:
 
     def complaints(self) -> list[str]:
         """What the data cannot tell of the fixed effects, and what terms have to say, a sentence each."""
-        single = [term.name for term in self.terms if isinstance(term, Covariate) and term.single]
+        single = [term.name for term in self.terms if term.single]
         return [
             *(f"the factor {name!r} has one level, so it has no coefficient" for name in single),
             *self.columns.complaints(),
