@@ -271,12 +271,6 @@ class RowSet:
         """The rows alone: the rest is made of them."""
         return {key: self.__dict__[key] for key in ("layout", "A1", "Am", "Ab", "starts")}
 
-    def verify(self) -> None:
-        """Refuse rows of a file that do not fit their layout: compiled loops rely on it."""
-        found = [(A.shape[1], A.shape[0]) for A in (self.A1, self.Am, self.Ab)]
-        if found != [(n, self.Ab.shape[0]) for n in self.layout.sizes]:
-            raise ValueError("the rows do not fit their layout")
-
     @cached_property
     def pairs(self) -> RowPairs:
         return RowPairs(self.A1, self.Am)
