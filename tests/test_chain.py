@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_bordered import check, filled, lattice
 
+from fenchel import gates
 from fenchel.linalg import chain
 from fenchel.linalg.chain import ChainAnalysis, find_chain
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.factorisation import analyse
-from fenchel.linalg.pairs import FEW_PAIRS, pair_places
+from fenchel.linalg.pairs import pair_places
 
 SMALL_BLOCKS = {"BLOCK": 8, "WHOLE": 8, "ONE_BLOCK": 0}
 
@@ -76,9 +77,9 @@ def test_pairs_of_few_rows_are_those_of_the_compiled_loop(monkeypatch):
     pattern.sort_indices()
     each = np.diff(W.indptr).astype(np.int64)
     ptr = np.concatenate([[0], np.cumsum(each**2)])
-    assert ptr[-1] < FEW_PAIRS
+    assert ptr[-1] < gates.NUMPY_PAIRS
     few = pair_places(W, pattern.indptr, pattern.indices, ptr)
-    monkeypatch.setattr("fenchel.linalg.pairs.FEW_PAIRS", 0)
+    monkeypatch.setattr(gates, "NUMPY_PAIRS", 0)
     many = pair_places(W, pattern.indptr, pattern.indices, ptr)
     assert np.array_equal(few[2], many[2])
     assert 0 < few[2].sum() < 40

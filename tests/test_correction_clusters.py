@@ -11,6 +11,7 @@ from scipy.interpolate import CubicSpline
 
 import fenchel
 import fenchel.corrections.corrected as module
+from fenchel import gates
 from fenchel.corrections.clusters import clusters_of, labels_of
 from fenchel.likelihoods import BernoulliLogit, BernoulliProbit
 from fenchel.priors import DenseCovariance, Features
@@ -163,7 +164,7 @@ def test_a_doubt_is_said_first(monkeypatch):
     data = pd.DataFrame({"y": y, "month": X[:, 1], "g": group.astype(str)})
     monkeypatch.setattr(module, "_LARGE", 0.0)
     monkeypatch.setattr(module, "_SHARE", 0.0)
-    monkeypatch.setattr(module, "_DRAWN", 0)  # no draws in its place
+    monkeypatch.setattr(gates, "DRAWN_SITES", 0)  # no draws in its place
     with pytest.warns(UserWarning, match="the corrected evidence may be off by"):
         fit = fenchel.fit("y ~ month + (1|g)", data, "bernoulli", evidence="corrected")
     assert fit.found.maximises == "corrected"  # nearer than the elbo all the same
@@ -179,7 +180,7 @@ def test_an_evidence_that_is_no_nearer_is_not_used(monkeypatch):
     y, X, group = toenails(12, seed=1)
     data = pd.DataFrame({"y": y, "month": X[:, 1], "g": group.astype(str)})
     monkeypatch.setattr(module.Corrected, "_holds", "a test says so")
-    monkeypatch.setattr(module, "_DRAWN", 0)
+    monkeypatch.setattr(gates, "DRAWN_SITES", 0)
     with pytest.warns(UserWarning, match="sds of terms are the elbo's and may be too small"):
         fit = fenchel.fit("y ~ month + (1|g)", data, "bernoulli", evidence="corrected")
     assert fit.found.maximises == "elbo"

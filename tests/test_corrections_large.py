@@ -8,7 +8,7 @@ from scipy.stats import poisson
 from test_corrections import brute
 
 import fenchel
-import fenchel.corrections.corrected as module
+from fenchel import gates
 from fenchel.likelihoods import BernoulliLogit, Binomial, Gaussian, Poisson, StochasticVolatility
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 
@@ -28,8 +28,8 @@ def lattice(k):
 
 def both_ways(sol, monkeypatch):
     whole = sol.corrected()
-    monkeypatch.setattr(module, "_SPARSE", 10)
-    monkeypatch.setattr(module, "_TALL", 10)
+    monkeypatch.setattr(gates, "NEIGHBOUR_PAIRS", 10)
+    monkeypatch.setattr(gates, "AVERAGED_PAIRS", 10)
     return whole, sol.corrected()
 
 

@@ -20,10 +20,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import fenchel
+from fenchel import gates
 from fenchel.estimators import BayesianLogisticRegression, BayesianPoissonRegression
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.priors import Features
-from fenchel.solvers import initial_point
 
 W3 = np.array([1.0, -0.6, 0.0])
 
@@ -357,7 +357,7 @@ def test_counts_with_exposure():
 @pytest.fixture
 def tall(monkeypatch):
     """Let a few thousand rows count as very many."""
-    monkeypatch.setattr(initial_point, "_ROWS", 4000)
+    monkeypatch.setattr(gates, "SAMPLED_START", 4000)
 
 
 @pytest.mark.parametrize("prior", ["ridge", "ard"])
@@ -374,7 +374,7 @@ def test_a_sample_of_many_rows_only_starts_the_search(prior, monkeypatch):
         ]
 
     plain = fits()
-    monkeypatch.setattr(initial_point, "_ROWS", 4000)
+    monkeypatch.setattr(gates, "SAMPLED_START", 4000)
     for one, other in zip(plain, fits(), strict=True):
         assert other.converged_
         assert other.elbo_ == pytest.approx(one.elbo_, abs=1e-4)

@@ -6,11 +6,11 @@ import pytest
 import scipy.sparse as sp
 
 import fenchel
+from fenchel import gates
 from fenchel.checks import Refusal
 from fenchel.files import archive
 from fenchel.iterative import EstimatedInterval
 from fenchel.linalg.sparse import factor_cost
-from fenchel.models import engines
 
 FORMULA = "y ~ x + c + (x|a) + (1|b)"
 
@@ -130,9 +130,9 @@ def test_auto_takes_it_only_where_a_factor_would_not_fit(monkeypatch):
     data = table(600, 2)
     model = fenchel.Model("z ~ x + (1|a) + (1|b)", data, "gaussian")
     assert model.fit().engine.name == ""
-    monkeypatch.setattr(engines, "_FEW", 10)
+    monkeypatch.setattr(gates, "DIRECT_LATENTS", 10)
     assert model.fit().engine.name == ""  # its factor is small
-    monkeypatch.setattr(engines, "_WORK", 1e3)
+    monkeypatch.setattr(gates, "DIRECT_WORK", 1e3)
     with pytest.warns(UserWarning, match="the iterative engine fits this model and its gap is an interval"):
         assert model.fit().engine.name == "iterative"
     assert type(model.fit(engine="direct")).__name__ == "FittedModel"

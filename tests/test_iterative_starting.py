@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import fenchel
+from fenchel import gates
 from fenchel.inference import solver_for
 from fenchel.iterative.probed_evidence import BegunNear, near
 from fenchel.models import engines
@@ -28,7 +29,7 @@ def table(family, rows=3000, first=60, second=50, seed=0):
 @pytest.fixture
 def dear(monkeypatch):
     """Every factorisation counts as a dear one."""
-    monkeypatch.setattr(engines, "_DEAR", 0.0)
+    monkeypatch.setattr(gates, "DEAR_FACTOR", 0.0)
     monkeypatch.setattr(engines, "_DEAR_ROW", 0.0)
 
 
@@ -39,7 +40,7 @@ def test_the_answer_is_that_of_the_usual_start(family, dear, monkeypatch):
     asked = []
     monkeypatch.setattr(engines, "near", lambda *args, **options: asked.append(near(*args, **options)) or asked[-1])
     begun = fenchel.fit(FORMULA, data, family, engine="direct")
-    monkeypatch.setattr(engines, "_DEAR", np.inf)
+    monkeypatch.setattr(gates, "DEAR_FACTOR", np.inf)
     usual = fenchel.fit(FORMULA, data, family, engine="direct")
     assert len(asked) == 1
     assert asked[0] is not None

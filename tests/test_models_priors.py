@@ -13,10 +13,9 @@ from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
 import fenchel
-from fenchel import PC, Normal
+from fenchel import PC, Normal, gates
 from fenchel.checks import Refusal
 from fenchel.gmrf.space import scaled_icar
-from fenchel.hyperparameters import shares
 from fenchel.hyperparameters.evidence import Evidence
 from fenchel.hyperparameters.shares import Mixture, PCCorrelation, Precision, Spectrum
 from fenchel.likelihoods import WORDS
@@ -403,7 +402,7 @@ def test_the_prior_of_phi_of_an_autoregression(base, alpha):
 def test_large_graphs_by_a_quadrature(monkeypatch):
     R = scaled_icar(ring(400, [(i, i + 7) for i in range(0, 390, 3)]))[0]
     exact = Spectrum.of(R, 1)
-    monkeypatch.setattr(shares, "_DENSE", 10)
+    monkeypatch.setattr(gates, "EVERY_EIGENVALUE", 10)
     rough = Spectrum.of(R, 1)
     assert rough.weights.sum() == pytest.approx(399.0)
     for phi in (0.1, 0.5, 0.95):

@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 import fenchel
+from fenchel import gates
 from fenchel.linalg.tally import counting
 from fenchel.priors import sparsity
 
@@ -40,8 +41,8 @@ def test_parts_answer_as_the_whole_does(monkeypatch, name, large):
     thetas = [family.theta, family.theta + 0.7, family.theta + rng.normal(size=family.theta.size)]
     found = []
     for dear in (np.inf, 0.0):
-        monkeypatch.setattr(sparsity, "_COSTLY", dear)
-        monkeypatch.setattr(sparsity, "_LARGE", large)
+        monkeypatch.setattr(gates, "PARTS_APART", dear)
+        monkeypatch.setattr(gates, "PART_LATENTS", large)
         family._made = None
         found.append([family.at(theta).pattern for theta in thetas])
     for whole, parts in zip(*found, strict=True):
@@ -56,8 +57,8 @@ def test_parts_answer_as_the_whole_does(monkeypatch, name, large):
 
 
 def test_draws_have_the_covariance_under_the_constraints(monkeypatch):
-    monkeypatch.setattr(sparsity, "_COSTLY", 0.0)
-    monkeypatch.setattr(sparsity, "_LARGE", 30)
+    monkeypatch.setattr(gates, "PARTS_APART", 0.0)
+    monkeypatch.setattr(gates, "PART_LATENTS", 30)
     data, graph = table()
     family = fenchel.Model(MODELS["space-time"], data, "poisson", graphs={"r": graph}).sum.family()
     family.at(family.theta)
@@ -72,8 +73,8 @@ def test_draws_have_the_covariance_under_the_constraints(monkeypatch):
 
 
 def test_a_part_that_changes_its_size_is_factorised_once(monkeypatch):
-    monkeypatch.setattr(sparsity, "_COSTLY", 0.0)
-    monkeypatch.setattr(sparsity, "_LARGE", 30)
+    monkeypatch.setattr(gates, "PARTS_APART", 0.0)
+    monkeypatch.setattr(gates, "PART_LATENTS", 30)
     data, graph = table()
     family = fenchel.Model(MODELS["space-time"], data, "poisson", graphs={"r": graph}).sum.family()
     first = family.at(family.theta)

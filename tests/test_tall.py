@@ -8,6 +8,7 @@ from conftest import CONVEX_CASES
 from scipy.special import expit
 
 import fenchel
+from fenchel import gates
 from fenchel.hyperparameters import WeightVariances, learn
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.likelihoods.bounds import ConvexBound
@@ -247,7 +248,7 @@ def test_a_sample_is_spread_out_and_stands_for_all(monkeypatch):
     assert keep.size == 1000 // initial_point.SHARE
     np.testing.assert_array_equal(keep // initial_point.SHARE, np.arange(keep.size))
     np.testing.assert_array_equal(keep, initial_point.sample(1000))
-    monkeypatch.setattr(initial_point, "_ROWS", 1000)
+    monkeypatch.setattr(gates, "SAMPLED_START", 1000)
     rng = np.random.default_rng(4)
     W = rng.normal(size=(6000, 2))
     y = (W[:, 0] + rng.logistic(size=6000) > 0).astype(float)

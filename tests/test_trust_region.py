@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fenchel
-from fenchel import gmrf
+from fenchel import gates, gmrf
 from fenchel.hyperparameters import evidence, learn
 from fenchel.hyperparameters.search import Step, TrustRegion, maximum_in_box
 from fenchel.likelihoods import Gaussian
@@ -113,7 +113,7 @@ def test_a_search_ends_where_one_by_slopes_alone_does(monkeypatch, family, sizes
         sizes = (3.0, 0.3)
     data, found = crossed(family, sizes=sizes), []
     for many in (1, 10**9):
-        monkeypatch.setattr(evidence, "_MANY", many)
+        monkeypatch.setattr(gates, "MANY_ROWS", many)
         found.append(fenchel.fit("y ~ x + (1 | a) + (1 | b)", data, family).found)
     newton, slopes = found
     assert newton.converged
@@ -122,7 +122,7 @@ def test_a_search_ends_where_one_by_slopes_alone_does(monkeypatch, family, sizes
 
 
 def test_a_random_walk_takes_a_handful_of_evaluations(monkeypatch):
-    monkeypatch.setattr(evidence, "_MANY", 1)
+    monkeypatch.setattr(gates, "MANY_ROWS", 1)
     rng = np.random.default_rng(3)
     walk = np.cumsum(0.2 * rng.normal(size=400))
     found = learn(fenchel.Poisson(), gmrf.stack([(gmrf.rw1(400), np.arange(400))]), rng.poisson(np.exp(1 + walk)))
@@ -136,7 +136,7 @@ def test_thresholds_that_move_together_take_fewer_evaluations(monkeypatch):
     data["y"] = np.digitize(1.0 + 0.4 * data.x + rng.normal(size=100)[data.g] + rng.logistic(size=1200), [-2, 0, 1, 3])
     found = []
     for many in (1, 10**9):
-        monkeypatch.setattr(evidence, "_MANY", many)
+        monkeypatch.setattr(gates, "MANY_ROWS", many)
         found.append(fenchel.fit("y ~ x + (1 | g)", data, "ordinal").found)
     assert found[0].converged
     assert found[0].objective >= found[1].objective - 1e-5

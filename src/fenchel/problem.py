@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from . import gates
 from .checks import first, numeric, problem
 from .likelihoods.base import Likelihood, Rows, Targets, slice_rows
 from .likelihoods.bounds import Bound, ConvexBound, Loss, Site
@@ -31,7 +32,6 @@ from .priors.contrasts import contrasted
 from .rounding import elbo_rounding
 
 _ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone
-_MANY = 30_000  # observations from which the gap is bounded rather than computed: Newton squares what that costs
 
 
 class Problem:
@@ -309,7 +309,7 @@ class Point:
         """D - P as a sum of nonnegative terms; with very many observations a cheap bound on it, if there is one."""
         owner = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
-            many = owner.weight.shape[0] >= _MANY
+            many = owner.weight.shape[0] >= gates.BOUNDED_GAP
             each = owner.dual.gap_bound(self.g, self.rho, owner.rows) if many else None
             if each is None:
                 each = owner.gaps(self.s, self.h, self.rho)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import gates
 from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, Seed, asarray, to_numpy
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from .importance import ImportanceSample
 
 _HELD = 3000  # sites whose correlations are held at once
-_SPARSE = 3000  # sites of a sparse prior above which pairs are those of neighbours
-_TALL = 10_000  # sites of few features above which pairs are averages over draws
-_DRAWN = 3000  # sites up to which draws are tried where the expansion does not hold
 _COUPLED, _MANY, _NEAR = (
     0.03,
     1000,
@@ -285,7 +283,7 @@ def correct(solution: Fit, rough: bool = False) -> Corrected | ImportanceSample:
         return importance(solution).instead_of("the prior has an extra variance")
     found = _sized(solution, solution.posterior.factor.predictors.lines())
     found._work = ROUGH if rough else WORK
-    if found.trusted or found.n_sites > _DRAWN:
+    if found.trusted or found.n_sites > gates.DRAWN_SITES:
         return found
     drawn = importance(solution).instead_of(found.status)
     return drawn if drawn.trusted else found
@@ -296,9 +294,9 @@ def _sized(solution: Fit, groups: Lines) -> Corrected:
     from .large import LocalCorrected, TallCorrected
 
     covariances = solution.posterior.factor.covariances
-    if covariances.sparse and groups.n > _SPARSE:
+    if covariances.sparse and groups.n > gates.NEIGHBOUR_PAIRS:
         return LocalCorrected(solution, groups)
-    if covariances.low_rank and groups.n > _TALL:
+    if covariances.low_rank and groups.n > gates.AVERAGED_PAIRS:
         return TallCorrected(solution, groups)
     return Corrected(solution, groups)
 

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from .. import gates
 from ..checks import choice, numeric, positive, problem
 from ..distributed import PartitionedSolution
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
@@ -41,8 +42,6 @@ from .dask_rows import fit_partitioned
 from .latent import Latent, Moments, fitted_at
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
-_EXACT = 300  # coefficients of all classes up to which "best" is exact
-_EXACT_ROWS = 10_000  # rows times classes up to which it is
 _MODES = 3000  # coefficients of all classes up to which a variance is found by Laplace's evidence
 
 
@@ -347,7 +346,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
 
     def _is_joint(self, X: Any, n_classes: int) -> bool:
         coefficients = (X.shape[1] + bool(self.fit_intercept)) * n_classes
-        return coefficients <= _EXACT and X.shape[0] * n_classes <= _EXACT_ROWS
+        return coefficients <= gates.EXACT_SOFTMAX_WEIGHTS and X.shape[0] * n_classes <= gates.EXACT_SOFTMAX_ROWS
 
     def _by_mode(self, latent: WeightsLatent, target: Target) -> bool:
         likelihood = target.likelihood

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .. import gates
 from ..checks import instance
 from ..corrections.corrected import correct
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood, Targets
 from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
 from ..linalg.threads import one_thread
-from ..linalg.tolerances import MANY_ROWS
 from ..priors.base import Prior
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
@@ -45,7 +45,6 @@ _SLOPE_SHARE = 0.03  # of the slope: the error that an inner fit may leave in it
 _LOOSEST = 1e-4  # relative gap of an inner fit, at most
 _HIDING_GAP = 1e-7  # nats: a gap that hides slopes worth having
 _FINE_GAP = 1e-9  # nats: a gap that hides none
-_MANY = MANY_ROWS
 _FIRST = 1e-6  # relative gap of the first fit of many rows, which is far from where theta ends
 _STEP = 1e-4  # of theta, in differences of gradients
 SETTLED_SHARE = 0.03  # of the rise from one fit to the next: what a fit that only steers may have left undone
@@ -88,7 +87,7 @@ class WarmStarts(NamedTuple):
         (here, s), *earlier = self.points[::-1]
         steps, others = np.array([there - here for there, _ in earlier]), [old for _, old in earlier]
         shares = np.linalg.pinv(steps, rcond=FLAT_DIRECTION).T @ (np.asarray(theta, dtype=np.float64) - here)
-        if task.bound.convex and task.n_observations >= MANY_ROWS:
+        if task.bound.convex and task.n_observations >= gates.MANY_ROWS:
             there = _combined(task, s, others, shares)
             return self.last if there is None else there
         shift = np.tensordot(shares, np.stack([old - s for old in others]), axes=1)
@@ -154,7 +153,7 @@ class Evidence(Objective[Learned]):
     @property
     def is_large(self) -> bool:
         """Whether fits cost more than what is asked of one beside its gradient."""
-        return len(self.targets.y) >= _MANY
+        return len(self.targets.y) >= gates.MANY_ROWS
 
     @cached_property
     def bounds(self) -> np.ndarray:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import gates
 from ..checks import finite, numeric, problem, scalar
 from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compound
 from ..linalg.arrays import Array, ArrayLike, namespace, to_numpy
-from ..linalg.threads import FEW, one_thread
+from ..linalg.threads import one_thread
 from ..priors.base import NewRows, Prior
 from ..priors.latent_priors import DenseCovariance, checked_covariance
 from ..priors.rebuildable import Made
@@ -196,7 +197,7 @@ class KernelCovariance(Family):
         return {**self.__dict__, "_known": None, "_scratch": None, "_places": None}
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
-        with one_thread(self.X.shape[0] <= FEW):
+        with one_thread(self.X.shape[0] <= gates.ONE_THREAD_ROWS):
             blocks = solution.posterior.adjoint().covariance
             G = to_numpy(blocks.pop(0))
             while blocks:

@@ -9,7 +9,7 @@
 
 The base of a share is phi = 0, independent effects. g_i are the eigenvalues of a scaled covariance, with 0 where it is
 held free of a level, r_i those of a Laplacian (Riebler et al. 2016; Sorbye and Rue 2017). Eigenvalues are exact up to
-``_DENSE`` nodes; beyond, the ``_LOWEST`` are, and a Gauss quadrature of random vectors stands for the others.
+``gates.EVERY_EIGENVALUE`` nodes; beyond, the ``_LOWEST`` are, and a Gauss quadrature of random vectors stands for the others.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.optimize import brentq
 
+from .. import gates
 from ..checks import problem
 from .priors import ScalarPrior, Scale
 
-_DENSE = 3000  # nodes up to which every eigenvalue is found
 _LOWEST = 64  # eigenvalues that are found beyond
 _VECTORS = 16  # random ones of the quadrature
 _STEPS = 80  # of Lanczos' method
@@ -44,7 +44,7 @@ class Spectrum:
     def of(cls, Q: Any, k: int = 0) -> Spectrum:
         """Of a sparse symmetric Q (n, n), its k smallest left out: those of directions in which it is 0."""
         n = Q.shape[0]
-        if n <= _DENSE:
+        if n <= gates.EVERY_EIGENVALUE:
             return cls(np.linalg.eigvalsh(Q.toarray())[k:], np.ones(n - k))
         from scipy.sparse.linalg import eigsh
 

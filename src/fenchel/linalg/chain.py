@@ -28,6 +28,7 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpotrf, dtrtri
 
+from .. import gates
 from .dense import NotPositiveDefinite
 from .factorisation import StoredAnalysis, StoredFactorisation
 from .tally import note
@@ -35,7 +36,6 @@ from .tally import note
 BLOCK = 48  # columns of a block at least: smaller ones cost calls, larger ones multiplications with zeros
 WHOLE = 160  # rows of a matrix that is one block whatever its pattern
 ONE_BLOCK = 320  # rows of a matrix that is one block where no chain is found
-LARGEST = 2000  # rows of a matrix that is looked at
 MOST_WORK = 4e7  # multiplications of a factorisation
 
 
@@ -208,7 +208,7 @@ def find_chain(A: Any) -> ChainAnalysis | None:
     """The chain of A, a canonical symmetric csc array with both triangles; None where another backend is faster."""
     n = A.shape[0]
     whole = ChainAnalysis(A, np.arange(n), np.array([0, n]), 0) if n <= ONE_BLOCK else None
-    if n <= WHOLE or n > LARGEST:
+    if n <= WHOLE or n > gates.CHAIN_ROWS:
         return whole
     many = np.diff(A.indptr) > max(BLOCK, n / 8)
     border, inner = np.flatnonzero(many), np.flatnonzero(~many)

@@ -17,6 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from .. import gates
 from .arrays import Array, is_numpy, namespace, to_numpy
 from .tally import note
 from .threads import one_thread
@@ -28,8 +29,6 @@ class NotPositiveDefinite(ArithmeticError):
 
 _LEAF = 2048  # where the recursions over halves hand over to the library
 _BLOCK = 32768  # entries an elementwise block may hold: it and its operands stay in cache
-_SMALL = 512  # rows up to which a whole matrix is in cache, and one call on all of it beats many on its triangle
-_ALONE = 800  # rows below which LAPACK's lauum is faster on one thread, 20 times beside another busy process
 
 
 @lru_cache(maxsize=64)
@@ -114,7 +113,7 @@ def inverse_from(Linv: Array) -> Array:
     if is_numpy(Linv):
         from scipy.linalg.lapack import dlauum
 
-        with one_thread(Linv.shape[0] < _ALONE):
+        with one_thread(Linv.shape[0] < gates.LAUUM_ALONE):
             return dlauum(Linv.T, lower=0, overwrite_c=1)[0].T
     xp = namespace(Linv)
     out = xp.zeros_like(Linv)
@@ -193,7 +192,7 @@ def multiply_symmetric(A: Array, b: Array) -> Array:
 def symmetrised(A: Array) -> Array:
     """The full matrix of a lower triangle, as a new array."""
     if is_numpy(A):
-        if A.shape[0] <= _SMALL:
+        if A.shape[0] <= gates.WHOLE_MATRIX:
             return np.where(_lower(A.shape[0]), A, A.T)
         out = np.array(A)
         for i0, i1 in _row_blocks(A.shape[0]):
@@ -212,7 +211,7 @@ def column_squares(T: Array) -> Array:
         xp = namespace(T)
         return xp.sum(xp.tril(T) ** 2, axis=0)
     n = T.shape[0]
-    if n <= _SMALL:
+    if n <= gates.WHOLE_MATRIX:
         low = np.where(_lower(n), T, 0.0)
         return np.einsum("ij,ij->j", low, low)
     out = np.zeros(n)
@@ -317,7 +316,7 @@ def multiply_hadamard(A: Array, B: Array, b: Array) -> Array:
     """(A o B) b for symmetric A and B valid in their lower triangles, without forming A o B."""
     if not is_numpy(A):
         return (symmetrised(A) * symmetrised(B)) @ b
-    if A.shape[0] <= _SMALL:
+    if A.shape[0] <= gates.WHOLE_MATRIX:
         with np.errstate(all="ignore"):  # what stands above the diagonal may be anything, and is not read
             return multiply_symmetric(A * B, b)
     from scipy.linalg.blas import dgemv

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .. import gates
 from .factorisation import Analysis, StoredAnalysis
 from .rows import on_every_core
-
-FEW_PAIRS = 2**19  # of columns that rows touch, up to which numpy finds them; more are worth a compiled loop
 
 
 class RowPairs:
@@ -124,7 +123,7 @@ class DesignRows:
         """The pairs in the layout of an analysis; None where the map serves."""
         if not self.by_pairs or not symbolic.stores_pairs:
             return None
-        if not symbolic.compiled and int((np.diff(self.W.indptr).astype(np.int64) ** 2).sum()) <= FEW_PAIRS:
+        if not symbolic.compiled and int((np.diff(self.W.indptr).astype(np.int64) ** 2).sum()) <= gates.NUMPY_PAIRS:
             return None
         if self._pairs is None or self._pairs.symbolic is not symbolic:
             assert isinstance(symbolic, StoredAnalysis)
@@ -166,7 +165,7 @@ def pair_places(
     """
     size = int(ptr[-1])
     kind = _kind(max(size, indices.size))
-    if size > FEW_PAIRS:
+    if size > gates.NUMPY_PAIRS:
         from ._symbolic import pair_places as compiled_places
 
         place, data = np.empty(size, dtype=kind), np.empty(size)

@@ -8,8 +8,6 @@ from functools import cache
 from threading import Lock
 from typing import Any, TypeVar
 
-FEW = 256  # rows up to which a whole fit runs on one thread: two gain little there, and lose all beside a busy process
-
 T = TypeVar("T")
 
 _lock = Lock()

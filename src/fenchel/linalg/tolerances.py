@@ -6,4 +6,3 @@ SLOW_STEPS = 2  # after so many, Newton's system is no longer simplified: its si
 ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
 PATIENCE = 8  # steps without a new best before a search goes back to it
 REACH = 4.0  # how far one step may move a coordinate that bends on the scale of e
-MANY_ROWS = 1_000  # whose fits cost more than what is asked beside them, and whose alphas, each small, may sum to much

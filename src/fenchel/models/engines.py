@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from .. import gates
 from ..checks import Refusal, choice, problem
 from ..files import is_loading, next_search
 from ..inference import solver_for
@@ -29,10 +30,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 ENGINES = ("auto", "direct", "iterative")
-_FEW = 20_000  # latents; the direct engine takes fewer whatever their pattern
 _SHARE = 0.25  # share of the memory that a factor may take, since some four of its size are held at once
-_WORK = 2e13  # multiplications of one factorisation; more would take an hour and longer for a model
-_DEAR = 2e9  # multiplications of one factorisation; for a dearer one a start is looked for without it
 _DEAR_ROW = 2e4  # the same for each row
 _TOL = 1e-4  # relative gap, where none is asked for
 
@@ -49,14 +47,16 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
         return engine == "iterative"
     sizes = [term.n_latents for term in model.sum.effects]
     n = sum(sizes)
-    if n <= _FEW or only or sorted(sizes)[-2:][0] <= SMALL or len(sizes) == 1:  # one large term leaves no fill
+    if (
+        n <= gates.DIRECT_LATENTS or only or sorted(sizes)[-2:][0] <= SMALL or len(sizes) == 1
+    ):  # one large term leaves no fill
         return False
     limit = _SHARE * physical_memory()
     cost = _cost(model, limit)
-    if cost is None or (cost.memory <= limit and cost.work <= _WORK):
+    if cost is None or (cost.memory <= limit and cost.work <= gates.DIRECT_WORK):
         return False
     over = f"more than {limit / 2**30:.1f} GiB" if cost.memory > limit else f"about {cost.work:.0e} multiplications"
-    most = "" if cost.memory > limit else f", where {_WORK:.0e} is the limit"
+    most = "" if cost.memory > limit else f", where {gates.DIRECT_WORK:.0e} is the limit"
     remarks.warn(
         [
             f"a factor of the precision of {n} latents would take {over}{most}, so the iterative engine fits this "
@@ -71,7 +71,7 @@ def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
     if is_loading():
         return {}
     rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
-    dear = max(_DEAR, _DEAR_ROW * model.n_rows[0])
+    dear = max(gates.DEAR_FACTOR, _DEAR_ROW * model.n_rows[0])
     if rest**3 / 6.0 < dear or n_restarts or model.reduction.predictors(model):
         return {}
     cost = _cost(model, _SHARE * physical_memory())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import softmax
 
+from .. import gates
 from ..checks import problem
 from ..inputs.frames import column_of, read_frame, unknown
 from ..likelihoods import MultinomialLogit
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from .model import Model
 
 _MOST = 50  # classes
-_EXACT = 30_000  # rows times classes up to which "best" is exact: some ten seconds
 
 
 class Multinomial(Reduction):
@@ -90,7 +90,7 @@ class Multinomial(Reduction):
         """The softmax in the place of the model of whether a row is the reference."""
         n_classes = len(self.classes)
         if bound == "best":
-            bound = "exact" if np.count_nonzero(keep) * n_classes <= _EXACT else "tilted"
+            bound = "exact" if np.count_nonzero(keep) * n_classes <= gates.EXACT_CLASSES else "tilted"
         likelihood = MultinomialLogit(n_classes, "last", bound)
         return replace(target, likelihood=likelihood, y=self.codes[keep], level=0.0, values=None, words=None)
 

@@ -16,11 +16,11 @@ from functools import cached_property
 
 import numpy as np
 
+from .. import gates
 from ..linalg import dense, orthogonal
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Identity, Index
-from ..linalg.threads import FEW
 from .base import Product
 from .lines import Lines, lines_of_covariance
 from .newton import NewtonSystem
@@ -178,7 +178,7 @@ class RowPredictors(LatentPredictors):
                     made[id(z)] = RowBlock(z.given if isinstance(W, Identity) else z.between(W, W))
                 rows.append(made[id(z)])
         self.rows = list(rows)
-        self.small = all(row.n <= FEW for row in self.rows)
+        self.small = all(row.n <= gates.ONE_THREAD_ROWS for row in self.rows)
 
     @property
     def variance(self) -> Array:

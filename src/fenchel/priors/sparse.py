@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .. import gates
 from ..checks import problem
 from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.cg import conjugate_gradients
@@ -36,7 +37,6 @@ from .predictors import BlockFactor, LatentPredictors, Latents, Seen
 from .row_covariances import SparseCovariances
 from .sparsity import Pattern
 
-_FEW_LATENTS = 50_000  # whose fronts are so small that threads of BLAS wait for each other longer than they work
 _ALIKE = 1.5  # the most by which weights may differ for a factor of one to precondition the other: 8 rounds to 1e-8
 _SOLVED = 1e-8  # relative residual of that
 _STEEP = 150.0  # multiplications of a factorisation for each entry of L, of which a solve takes two
@@ -177,7 +177,7 @@ class SparsePredictors(LatentPredictors):
     def __init__(self, seen: Seen, pattern: Pattern) -> None:
         super().__init__(seen)
         self.pattern, self.W = pattern, seen.designs[0].csr()
-        self.small = self.W.shape[1] <= _FEW_LATENTS
+        self.small = self.W.shape[1] <= gates.ONE_THREAD_LATENTS
 
     @cached_property
     def variance(self) -> Array:

@@ -19,15 +19,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .. import gates
 from ..linalg.arrays import ArrayLike
 from ..linalg.constrained import Constraint
 from ..linalg.factorisation import Analysis, Factorisation, analyse
 from ..linalg.pairs import DesignRows
 
-_LARGE = 2_000  # latents of a component that is a part of its own
 _SAME = 1e-13  # by how much, relatively, the ratios of entries may differ that are one number
-_COSTLY = 1e8  # multiplications of a factorisation from which parts are kept apart
-_FEW = 64  # rows up to which solves are faster than the inverse on the pattern
 _PAIRS = 2**22  # pairs of latents that rows touch, looked up at a time
 
 
@@ -80,10 +78,10 @@ class Parts:
     """
 
     def __init__(self, Q: Any, constraint: Constraint | None, component: np.ndarray, own: Analysis) -> None:
-        large = np.bincount(component) >= _LARGE
+        large = np.bincount(component) >= gates.PART_LATENTS
         number = np.where(large, np.cumsum(large) - 1, int(large.sum()))
         label = np.unique(number[component], return_inverse=True)[1]
-        if own.work < _COSTLY or not label.any():
+        if own.work < gates.PARTS_APART or not label.any():
             n_free = own.n if constraint is None else constraint.n_free
             self.parts = [Part(np.arange(own.n), np.arange(Q.nnz), n_free, own, remembers=False)]
             return
@@ -324,7 +322,7 @@ class Pattern:
         """
         out, solved = np.empty(W.shape[0]), [np.arange(0)]
         widest = int(np.diff(W.indptr).max(initial=1)) ** 2
-        if W.shape[0] <= _FEW or widest > self.indices.size:
+        if W.shape[0] <= gates.SOLVED_ROWS or widest > self.indices.size:
             return row_quadratic(factor, W)
         step = max(1, _PAIRS // widest)
         for a in range(0, W.shape[0], step):

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import gates
 from ..linalg import dense, orthogonal
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.cg import conjugate_gradients
@@ -150,7 +151,6 @@ class Woodbury:
 # -- Predictors and factors ------------------------------------------------------------------------
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
 _NEARLY_SINGULAR = 1e-8  # a pivot's share of its diagonal entry below which Cholesky has lost half of its digits
-_FEW = 256  # rows up to which products with Vt written out are cheaper than passes over X
 _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
 
 
@@ -373,7 +373,7 @@ class WeightsFactor(BlockFactor):
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
         split, join = self.blocks.split, self.blocks.join
-        if self.lam.shape[0] > _FEW:
+        if self.lam.shape[0] > gates.WRITTEN_OUT:
             square = self.variance**2
             yield self.apply, (lambda v: square * v) if economical else self.hadamard
             return

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from .. import gates
 from ..checks import Refusal, optional
 from ..checks import problem as refusal
 from ..files import Stated
@@ -108,7 +109,6 @@ class Ending(Stated):
 
 # -- The contract ----------------------------------------------------------------------------------
 Callback = Callable[[dict[str, float]], object]
-_MANY = 10_000  # rows from which a start is judged by its dual as well
 DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 
 
@@ -355,7 +355,7 @@ def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
     if np.isfinite(point.dual) and relative(point) < 1.0:
         return point, ""
     default, share = default_start(problem), 1.0
-    many = problem.active.size >= _MANY
+    many = problem.active.size >= gates.DUAL_JUDGES_STARTS
     for _ in range(4):
         if np.isfinite(point.dual) and ((many and point.dual <= default.dual) or point.gap <= default.gap):
             return (

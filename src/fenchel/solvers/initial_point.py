@@ -10,9 +10,9 @@ import copy
 
 import numpy as np
 
+from .. import gates
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import asarray_index
-from ..linalg.tolerances import MANY_ROWS
 from ..priors.capabilities import HasFewWeights
 from ..problem import Problem
 
@@ -23,7 +23,7 @@ _STEPS = 8  # of Newton's method for one number
 def levelled(problem: Problem, s: Array) -> Array:
     """s (N, 1) with such alphas; with few rows, or several potentials a row, s as it is."""
     rows, w, xp = problem.rows, problem.weight[:, None], namespace(s)
-    if s.shape[0] < MANY_ROWS or s.shape[1] > 1:
+    if s.shape[0] < gates.MANY_ROWS or s.shape[1] > 1:
         return s
     site, signs = problem.site(s), problem.dual.signs(rows)
     away = -signs * site.alpha / site.spread
@@ -46,13 +46,12 @@ def levelled(problem: Problem, s: Array) -> Array:
 # sample weigh more in its stead, so that prior and likelihood are balanced as they are in the
 # whole. A sample that is tall itself starts the same way.
 SHARE = 16  # one row in so many
-_ROWS = 50_000  # from how many rows it is worth it
 _ENOUGH = 64  # rows of a sample for each weight
 
 
 def is_enough(n: int, n_weights: int) -> bool:
     """Whether a sample of n rows says enough about all of them."""
-    return n >= _ROWS and n >= SHARE * _ENOUGH * n_weights
+    return n >= gates.SAMPLED_START and n >= SHARE * _ENOUGH * n_weights
 
 
 def sample(n: int) -> np.ndarray:
@@ -65,7 +64,7 @@ def is_tall(problem: Problem) -> bool:
     """Whether the problem is worth a sample of its rows first."""
     few = problem.predictors
     return (
-        problem.active.size >= _ROWS
+        problem.active.size >= gates.SAMPLED_START
         and isinstance(few, HasFewWeights)
         and is_enough(problem.active.size, few.n_weights)
     )

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import gates
 from ..checks import instance, scalar
 from ..linalg.arrays import Array, namespace
-from ..linalg.tolerances import ARMIJO, MANY_ROWS, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
+from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
 from ..priors.capabilities import HasFewWeights
 from ..problem import Point, Problem
@@ -142,7 +143,7 @@ def moved(problem: Problem, s: Array, ds: Array) -> Array:
 
     Where it cannot for rows that would lose nearly all of their tau, they go less far.
     """
-    if problem.active.size < MANY_ROWS:
+    if problem.active.size < gates.MANY_ROWS:
         return s + ds
     for step in (ds, namespace(ds).maximum(ds, 0.0 * ds - _MOST)):
         there = problem.straight(s, step)

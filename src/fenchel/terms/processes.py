@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
+from .. import gates
 from ..checks import choice, count, first, problem
 from ..gmrf.processes import NUGGET, Process
 from ..gmrf.vecchia import Vecchia
@@ -32,7 +33,6 @@ from .points import pc_pair
 from .smooths import numbers_of
 
 _MOST = 1000  # different points of a dense process, which factorises a block of that size at every theta
-_KNOTS = 10_000  # of Vecchia's approximation at most, unless the user says another number
 _KNOT_REMARK = 0.1  # share of the variance that knots leave on average, from which a remark says so
 _TOGETHER = 2500  # new points that are drawn together, by their dense covariance; more are drawn one by one
 _MOVED = float(np.log(1.5))  # of a log range against the others, from which neighbours are chosen anew
@@ -306,7 +306,7 @@ class VecchiaProcess(PointProcess):
     def _choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
         """Order and neighbours, in these ranges."""
         ranges = np.broadcast_to(ranges, (X.shape[1],))
-        knots = _KNOTS if self.knots is None else self.knots
+        knots = gates.VECCHIA_KNOTS if self.knots is None else self.knots
         self.process, _ = Vecchia.of(X, ranges, self.m, self.kernel, self.isotropic, knots)
         self.n_latents, self.chosen = len(X), np.asarray(ranges)
         if self.process.knots < len(X):
