@@ -15,13 +15,9 @@ LAUUM_ALONE = 800  # rows below which LAPACK's lauum is faster on one thread, 20
 WRITTEN_OUT = 256  # rows up to which products with Vt written out are cheaper than passes over the features
 
 # -- fits ----------------------------------------------------------------------------------------------
-MANY_ROWS = (
-    1_000  # rows from which theta is searched by Newton's steps, starts are levelled and steps go straight in tau
-)
+MANY_ROWS = 1_000  # rows from which theta is searched by Newton's steps and steps go straight in tau
 DUAL_JUDGES_STARTS = 10_000  # rows from which a start is judged by its dual too: the default one is five steps away
-BOUNDED_GAP = (
-    30_000  # rows from which the gap is bounded from its slope, never below the gap: Newton squares what is lost
-)
+BOUNDED_GAP = 30_000  # rows from which the gap is bounded from its slope, never below the gap
 SAMPLED_START = 50_000  # rows from which a fit with few weights begins at that of a sixteenth of them
 
 # -- sparse precisions ---------------------------------------------------------------------------------
@@ -41,12 +37,8 @@ DRAWN_SITES = 3_000  # sites up to which draws are tried where the expansion doe
 
 # -- hyperparameters and defaults ----------------------------------------------------------------------
 EVERY_EIGENVALUE = 3_000  # nodes of a graph up to which the prior of a share knows all eigenvalues; a quadrature beyond
-EXACT_CLASSES = (
-    30_000  # rows times classes up to which "best" of a multinomial formula is exact; tilted beyond: a bound
-)
+EXACT_CLASSES = 30_000  # rows times classes up to which "best" of a multinomial formula is exact; tilted beyond
 EXACT_SOFTMAX_WEIGHTS = 300  # coefficients up to which "best" of a linear softmax is exact; tilted beyond: a bound
 EXACT_SOFTMAX_ROWS = 10_000  # rows times classes up to which it is
 SAMPLED_TABLE = 20_000  # rows of a factor table from which a sample of 4,000 is learned first
-VECCHIA_KNOTS = (
-    10_000  # points from which vecchia() puts its process on so many knots; an approximation, said in a remark
-)
+VECCHIA_KNOTS = 10_000  # points from which vecchia() puts its process on so many knots; said in a remark

@@ -32,7 +32,7 @@ from ..solvers.base import Callback, reporting
 from .model import FactorModel, Parameters, TableFit
 from .starts import Moments, Starts
 
-_SAMPLE = 4_000  # rows of the sample that is learned first, of a table beyond its gate
+_SAMPLE_SHARE = 5  # of a table at its gate: one row in so many is learned first
 _FEWEST, _MOST = 1e-6, 1e6  # where a learned strength may lie
 _HOLD, _LEAST_NOISE = 0.01, 1e-6  # precision around b0; of a noise variance relative to its column's
 _SLOPE = 1e-9  # at which a search ends, if it has not settled before
@@ -199,7 +199,7 @@ def learn(
         for k in range(max(1, n_init)):
             start = evidence.starts.principal() if k == 0 else evidence.starts.at_random(generator)
             if n_rows > gates.SAMPLED_TABLE and evidence.moments is None:
-                few = values[generator.choice(n_rows, _SAMPLE, replace=False)]
+                few = values[generator.choice(n_rows, gates.SAMPLED_TABLE // _SAMPLE_SHARE, replace=False)]
                 start = _learn_from(TableEvidence(model, few, max(tol, 1e-6)), start, strength, max_iter).parameters
             found.append(_learn_from(evidence, start, strength, max_iter, report))
     found.sort(key=lambda one: -one.objective)

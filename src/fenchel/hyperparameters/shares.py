@@ -9,7 +9,8 @@
 
 The base of a share is phi = 0, independent effects. g_i are the eigenvalues of a scaled covariance, with 0 where it is
 held free of a level, r_i those of a Laplacian (Riebler et al. 2016; Sorbye and Rue 2017). Eigenvalues are exact up to
-``gates.EVERY_EIGENVALUE`` nodes; beyond, the ``_LOWEST`` are, and a Gauss quadrature of random vectors stands for the others.
+``gates.EVERY_EIGENVALUE`` nodes; beyond, the ``_LOWEST`` are, and a Gauss quadrature of random vectors stands for the
+others.
 """
 
 from __future__ import annotations
