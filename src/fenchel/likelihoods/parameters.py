@@ -153,6 +153,7 @@ class Parametrised:
 
     parameters: tuple[Parameter, ...] = ()
     called: str | None = None  # by what is made of it
+    restate: Any  # of ``files.Stated``, whom every likelihood has for a base
     priors: tuple[Density | None, ...] | None = None  # of each entry of theta; None: those of the parameters
 
     @property
