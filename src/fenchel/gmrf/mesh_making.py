@@ -31,6 +31,11 @@ _UNTIED = 1.0 + 2.0**-12 / 3.0  # of a limit: no node of a lattice lies on it up
 _CLEAR = 0.62  # of an edge: lattice nodes nearer than this to a border go
 _TURNS = 12  # of splitting edges of a border that the triangulation does not have
 _FEWEST, _FINEST = 32, 64  # edges along the extent of the data, by default
+_MOST = 3_000_000  # nodes of the finest lattice
+_FURTHEST = 1e6  # extents of the bulk from it: further away coordinates have no digits for a triangle
+_WIDER = 4.0  # extents of the bulk: wider meshes of points far from it are coarser
+FAR_COLLAR = 0.45  # extents of the bulk: around points far from it, which may be one
+LINK = 2.2  # collars: points nearer than this have one mesh
 
 
 def distinct(X: np.ndarray) -> np.ndarray:
@@ -141,13 +146,6 @@ def _holding(free: np.ndarray, held: list[np.ndarray], h: float) -> tuple[np.nda
         border = np.vstack([border, (border[a] + border[b]) / 2])
         pairs = np.vstack([pairs[~lacking], np.stack([a, new], axis=1), np.stack([new, b], axis=1)])
     return nodes, triangles
-
-
-_MOST = 3_000_000  # nodes of the finest lattice
-_FURTHEST = 1e6  # extents of the bulk from it: further away coordinates have no digits for a triangle
-_WIDER = 4.0  # extents of the bulk: wider meshes of points far from it are coarser
-FAR_COLLAR = 0.45  # extents of the bulk: around points far from it, which may be one
-LINK = 2.2  # collars: points nearer than this have one mesh
 
 
 @stated()

@@ -1,6 +1,6 @@
-"""Graphs, however they come: one symmetric 0/1 adjacency matrix, or a sentence that says what is wrong.
+"""Graphs and the fields on them: ICAR, BYM, BYM2, Leroux; and Matern fields on a regular grid.
 
-Fields on a graph and on a grid: ICAR, BYM, BYM2, Leroux, Matern.
+A graph, however it comes, is one symmetric 0/1 adjacency matrix, or a sentence that says what is wrong.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ _STEP = 1e-4  # of theta, in differences of gradients
 SETTLED_SHARE = 0.03  # of the rise from one fit to the next: what a fit that only steers may have left undone
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
 LONGEST_SHIFT = 2.0  # of any s by extrapolation
+_CORRECTION_STEP = 0.005  # in e-folds: the rounding of two fits over it, and its square as the error of the difference
 
 
 class WarmStarts(NamedTuple):
@@ -286,9 +287,6 @@ class Evidence(Objective[Learned]):
     def learned(self, best: Evaluated, found: Found) -> Learned:
         assert best.prior is not None
         return Learned(**vars(found), likelihood=self.split(best.theta)[1], prior=best.prior)
-
-
-_CORRECTION_STEP = 0.005  # in e-folds: the rounding of two fits over it, and its square as the error of the difference
 
 
 def doubt_of(found: Corrected | ImportanceSample) -> str:

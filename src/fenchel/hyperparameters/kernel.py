@@ -1,4 +1,6 @@
-"""A fixed covariance with a learned variance: Sigma = e^theta K.
+"""Families of dense covariances: a fixed one times a variance, and a kernel of scikit-learn.
+
+A fixed covariance with a learned variance: Sigma = e^theta K.
 
 d elbo / d theta = sum_ij dP/dSigma_ij Sigma_ij
 

@@ -1,4 +1,6 @@
-"""Coordinates in which the posterior of theta is nearly standard normal.
+"""The mode of an objective over theta, and coordinates about it in which the posterior is nearly normal.
+
+Coordinates in which the posterior of theta is nearly standard normal.
 
     theta_i(u) = centre_i + scale_i t_i(psi_i),   psi = mix u,   (scale mix) (scale mix)' = H^-1
     t(v) = v (1 + s(-v) g_-(v) + s(v) g_+(v)),    s(v) = (1 + v / r) / 2,    r = sqrt(4 + v^2)
@@ -35,6 +37,14 @@ _LEAST = -0.55  # of c; below it t would turn back
 _MOST = 4.0  # of c
 _REACH = 40.0  # sds that the table which inverts t goes to either side
 _TABLE = 16001  # entries of it
+STEP = 0.1  # log units, of the differences
+STEP_SDS = 0.3  # sds: the longest step where a curvature is known beforehand
+CORRECTED = 0.25  # share of a difference of slopes by which the cubic may change it: values have gaps
+FLATTEST = 0.02  # curvature below which a direction counts as unknown; its sd is then 7 log units
+PROBE = 3.0  # sds from the mode at which the fall of the objective is read off
+LEAST_PROBE = 0.3  # sds: a bound nearer than this leaves nothing to read off
+LEAST_FALL = 0.02  # nats
+SLOPE = 1e-3  # nats a log unit, above which an entry at a bound would go on beyond it
 
 
 @dataclass(frozen=True)
@@ -128,16 +138,6 @@ def _bend_of(u: float, t: float) -> float:
     more = t / u - 1.0
     c = more / (np.sqrt(1.0 + u * u / _OVER) - 1.0) if more > 0.0 else more * (_OVER + u * u) / u**2
     return float(np.clip(c, _LEAST, _MOST))
-
-
-STEP = 0.1  # log units, of the differences
-STEP_SDS = 0.3  # sds: the longest step where a curvature is known beforehand
-CORRECTED = 0.25  # share of a difference of slopes by which the cubic may change it: values have gaps
-FLATTEST = 0.02  # curvature below which a direction counts as unknown; its sd is then 7 log units
-PROBE = 3.0  # sds from the mode at which the fall of the objective is read off
-LEAST_PROBE = 0.3  # sds: a bound nearer than this leaves nothing to read off
-LEAST_FALL = 0.02  # nats
-SLOPE = 1e-3  # nats a log unit, above which an entry at a bound would go on beyond it
 
 
 class Evaluation(NamedTuple):

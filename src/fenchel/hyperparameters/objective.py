@@ -1,4 +1,6 @@
-"""What learning returns: theta, the model and the fit there, and how the search ended.
+"""What a search for theta maximises, and what it returns.
+
+What learning returns: theta, the model and the fit there, and how the search ended.
 
 What a search maximises: a value and its slopes at theta, within bounds, with the fit that they came from.
 

@@ -1,4 +1,6 @@
-"""A quadratic model of an objective within a box: Newton's steps of theta, and what they say of the curvature.
+"""The one search for theta: Newton's steps where the curvature is known, L-BFGS elsewhere.
+
+A quadratic model of an objective within a box: Newton's steps of theta, and what they say of the curvature.
 
 The model around a point is the gradient there and a curvature (``Objective.curvature``), corrected by the steps before:
 the smallest change, in units of the curvature, that explains how the gradient changed along them. Its maximum within
@@ -31,6 +33,13 @@ POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
 GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
 LEAST_CURVATURE = 1e-8  # of the largest one, in directions of which nothing is known
 REMEMBERED_STEPS = 4
+ROUNDING = 1e-12  # of |elbo|: a rise that is none
+LOST_SLOPE = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
+FINER_TOL = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
+NEGLIGIBLE_RISE = 0.05  # of gtol^2: nats that Newton's step may promise where it is not taken any more
+NEAR_FIRST_STEP = 0.3  # log units: first step from a start that was looked for, lest it leave the peak
+GAP_MARGIN = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
+NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
 
 
 class Step(NamedTuple):
@@ -111,15 +120,6 @@ def maximum_in_box(H: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: n
         A, b = (vectors * root).T, vectors.T @ gradient[free] / root
         out[free] = lsq_linear(A, b, (low[free], high[free]), method="bvls").x
     return out
-
-
-ROUNDING = 1e-12  # of |elbo|: a rise that is none
-LOST_SLOPE = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
-FINER_TOL = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
-NEGLIGIBLE_RISE = 0.05  # of gtol^2: nats that Newton's step may promise where it is not taken any more
-NEAR_FIRST_STEP = 0.3  # log units: first step from a start that was looked for, lest it leave the peak
-GAP_MARGIN = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
-NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
 
 
 def _missing(fit: Fit) -> float:

@@ -1,4 +1,6 @@
-"""A linear model whose weights have learned variances: eta = W z, z_l ~ N(mean_l, v_{g(l)}), theta = log v.
+"""Families of independent weights with learned variances, and how far apart these may be.
+
+A linear model whose weights have learned variances: eta = W z, z_l ~ N(mean_l, v_{g(l)}), theta = log v.
 
 d elbo / d theta_g = 1/2 sum over the weights l of group g of ((m_l - mean_l)^2 + V_ll) / v_g - 1
 
@@ -39,6 +41,10 @@ from .objective import Learned
 
 _LEAST = 1e-10  # determined weights, as a share of all: below, nothing is
 _SAME = 1e-6  # relative difference of two numbers whose logarithmic mean is either
+WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v; at 0.25 the fit is nearly ridge's
+LOST = 3.0  # nats below the best so far: wider ones are not tried
+_REACH = 6.0  # widths that the integrals go to either side
+_POINTS = 97  # of an integral
 
 
 class WeightVariances(Family):
@@ -197,12 +203,6 @@ class WeightVariances(Family):
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> WeightVariances:
         return cls(rng.normal(size=(n, 4)), groups=[0, 1, 0, -1], variance=[0.8, 1.7, 0.8, 5.0])
-
-
-WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v; at 0.25 the fit is nearly ridge's
-LOST = 3.0  # nats below the best so far: wider ones are not tried
-_REACH = 6.0  # widths that the integrals go to either side
-_POINTS = 97  # of an integral
 
 
 @dataclass(frozen=True)

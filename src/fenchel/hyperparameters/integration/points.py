@@ -1,4 +1,6 @@
-"""Fits at given theta: what each of them says, started on the plane through the first ones, and kept as they finish.
+"""The fits of an integration over theta, and the centre about which its points lie.
+
+Fits at given theta: what each of them says, started on the plane through the first ones, and kept as they finish.
 
 The centre of an integration: from the mode of the elbo to that of the corrected evidence.
 
@@ -33,6 +35,10 @@ from ..objective import Learned
 
 LONGEST_SHIFT = 2.0  # of any s from the nearest fit
 SAME_THETA = 1e-6  # log units: on another machine the points of a design are a rounding apart
+LONGEST_STEP = 1.0  # sds
+SHORTEST_STEP = 0.15  # sds: one that is not worth a fit
+MOST_STEPS = 3
+NEAR_MODE = 0.3  # sds between both modes, up to which widths are read off the elbo
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,12 +310,6 @@ def restored_at(evidence: Evidence, numbers: dict[str, Any], beyond: bool) -> Po
     solution = restored(Problem(likelihood, evidence.family.at(first), evidence.targets), numbers["solution"])
     found = correct(solution, rough=True) if beyond else None
     return Point(theta, float(evidence.log_prior(theta)[0]), solution, found, numbers["gradient"])
-
-
-LONGEST_STEP = 1.0  # sds
-SHORTEST_STEP = 0.15  # sds: one that is not worth a fit
-MOST_STEPS = 3
-NEAR_MODE = 0.3  # sds between both modes, up to which widths are read off the elbo
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The log density of theta between the points where it was evaluated, and the marginals that follow from it.
+"""The posterior of theta: its log density between the points that were fitted, and what follows from it.
+
+The log density of theta between the points where it was evaluated, and the marginals that follow from it.
 
 log p(theta(u) | y) + log |d theta / du| = -|u|^2 / 2 + r(u),    r a quadratic and radial functions through all points
 
