@@ -51,6 +51,7 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     """
 
     curvatures: Array | None = None
+    _find_weights: Callable[[], list[Array] | None] | None = None
 
     def __init__(
         self,
