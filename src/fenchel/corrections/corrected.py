@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from .importance import ImportanceSample
 
 _HELD = 3000  # sites whose correlations are held at once
-_COUPLED, _MANY, _NEAR = (
-    0.03,
-    1000,
-    0.1,
-)  # nats of triples, of up to so many sites; sds of q by which means, and logs by which sds, may move beside more
+_COUPLED = 0.03  # nats of triples up to which marginals are trusted as the evidence is,
+_MANY = 1000  # sites that may have as much; more sites may have more in proportion
+_NEAR = 0.1  # sds of q by which means, and logs by which sds, may move where triples count for more
 _MOVED = (
     "marginals move far from q's where observations hang together, and may be off: "
     'compare importance(), and start from bound="exact" if q is of another'

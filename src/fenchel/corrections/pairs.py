@@ -26,7 +26,8 @@ from .sites import Block, Correlations, Sites, hermite
 _TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
 _MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
 _SURE = 2.0  # nats of decay, two standard deviations, up to which the product of the others is taken as it is
-_REACH, _DEAD = 14.0, 1e-13  # of a marginal's grid, or where no site has that much of its probability
+_REACH = 14.0  # standard deviations that the grid of a marginal covers at least
+_DEAD = 1e-13  # probability: the grid goes on where a site has more of its own
 _SMALL = 40  # sites up to which every factor of a density is integrated
 _FAR = 6.0  # standard deviations beyond which a factor stays as it is
 _FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated

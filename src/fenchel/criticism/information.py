@@ -24,7 +24,8 @@ from ..linalg.arrays import to_numpy
 from ..marginals import Marginals
 from ..row_scores import RowScores
 
-_POINTS, _REACH = 241, 10.0  # of the grid, and how many sds of eta it covers to either side
+_POINTS = 241  # of the grid of eta
+_REACH = 10.0  # standard deviations of eta that it covers to either side
 _AT_ONCE = 4096
 _LARGE = 0.4  # a variance of log p above which WAIC is known to be off (Vehtari, Gelman and Gabry 2017)
 
