@@ -111,6 +111,9 @@ class Model(Stated):
     True
     """
 
+    variables: dict[str, Any]  # of the caller, that the formula uses; a file keeps them
+    expressions: list[Any]  # of the formula; a file refuses functions of one's own in them
+
     def __new__(cls, formula: Any = None, data: Any = None, *args: Any, **options: Any) -> Model:
         """A table of Dask's, whose rows are out of memory, has a model of its own."""
         if cls is Model and is_dask(data):

@@ -99,12 +99,12 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
     if term is None and name not in fit.effects:
         known = [str(each) for each in (*columns, *(each.name for each in fit.model.sum.effects))]
         raise problem("plot", f"there is no column or term {str(name)!r}", f"one of {known}")
-    over_plane = term is not None and len(term.inputs) == 2
-    frame = process_on_grid(fit, term) if over_plane and term.one_a_point else fit.effects[name]
+    plane = term if term is not None and len(term.inputs) == 2 else None
+    frame = process_on_grid(fit, plane) if plane is not None and plane.one_a_point else fit.effects[name]
     title = short_call(str(name if term is None else term.name))
-    if over_plane and (term.one_a_point or term.on_mesh):
-        points = [fit.model.frame[column].to_numpy() for column in term.inputs]
-        return plot_surface(frame, points, ax, names=[str(column) for column in term.inputs], title=title)
+    if plane is not None and (plane.one_a_point or plane.on_mesh):
+        points = [fit.model.frame[column].to_numpy() for column in plane.inputs]
+        return plot_surface(frame, points, ax, names=[str(column) for column in plane.inputs], title=title)
     parts = panels_of(term, frame, title)
     if len(parts) == 1:
         return _draw(fit, term, parts[0], ax)
