@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -42,10 +41,6 @@ class Grid:
     scale: np.ndarray
     x: np.ndarray
     log_density: np.ndarray
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is made again from the densities."""
-        return {key: value for key, value in self.__dict__.items() if key not in ("_p", "fine")}
 
     @cached_property
     def _p(self) -> np.ndarray:

@@ -183,10 +183,6 @@ class Correlations:
         self.scale = _inverse_root(self.rho)
         self._found: Any = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without N x N numbers that are made again from the factor."""
-        return {**self.__dict__, "_found": None}
-
     @property
     def covariances(self) -> Any:
         """Covariances with the sites: of the active rows, or where the latents are the predictors of all rows."""

@@ -155,17 +155,6 @@ class Mesh(Stated):
         """Nodes about a middle, in a unit: coordinates far from 0 have few digits for a triangle."""
         self._local, self._middle, self._unit = local, middle, unit
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_cells"}
-
-    def verify(self) -> None:
-        """Raise ValueError where this is no mesh: compiled loops rely on it."""
-        whole = np.issubdtype(self.triangles.dtype, np.integer) and self.triangles.ndim == 2 and self.nodes.ndim == 2
-        if not whole or self.nodes.shape[1] != 2 or not np.isfinite(self.nodes).all():
-            raise ValueError("the nodes of a mesh are none")
-        if self.triangles.shape[1] != 3 or self.triangles.min() < 0 or self.triangles.max() >= len(self.nodes):
-            raise ValueError("the triangles of a mesh are none")
-
     def _signed_areas(self) -> np.ndarray:
         a, b, c = (self._local[self.triangles[:, k]] for k in range(3))
         return np.asarray(((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]) / 2)

@@ -75,9 +75,6 @@ class Remembered:
             self.last = theta.tobytes(), self.build(theta)
         return self.last[1]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"build": self.build, "last": None}
-
 
 @dataclass(frozen=True)
 class RepeatedCovariance:

@@ -170,22 +170,6 @@ class Vecchia:
         Q = _pattern(near)
         return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, Q.indptr, Q.indices, K), order
 
-    def verify(self) -> None:
-        """Raise ValueError where points, neighbours and pattern do not belong together: compiled loops rely on it."""
-        n, near = len(self.X), self.neighbours
-        if self.X.ndim != 2 or near.ndim != 2 or near.dtype.kind != "i" or len(near) != n or near.shape[1] > n:
-            raise ValueError("neighbours: expected a row of indices for each point")
-        if near.size and (near.min() < -1 or (near >= np.minimum(np.arange(n), self.knots)[:, None]).any()):
-            raise ValueError("a neighbour of a point does not come before it")
-        if self.nu not in MATERN:
-            raise ValueError(f"nu: expected one of {list(MATERN)}, got {self.nu}")
-        if not 0 < self.knots <= n:
-            raise ValueError(f"knots: expected a number from 1 to {n}, got {self.knots}")
-        Q = _pattern(near)
-        for own, found in zip((self.indptr, self.indices), (Q.indptr, Q.indices), strict=True):
-            if own.dtype.kind != "i" or not np.array_equal(own, found):
-                raise ValueError("indptr and indices: expected the pattern that the neighbours make")
-
     def ranges(self, theta: np.ndarray) -> np.ndarray:
         """Along each column (d,)."""
         return np.asarray(np.exp(np.broadcast_to(theta[1:], (self.X.shape[1],))))

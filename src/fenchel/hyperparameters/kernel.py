@@ -11,7 +11,7 @@ d elbo / d theta = sum_ij G_ij dK_ij/dtheta,   G = dP/dSigma summed over the pre
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from ..linalg.arrays import Array, ArrayLike, namespace, to_numpy
 from ..linalg.threads import one_thread
 from ..priors.base import NewRows, Prior
 from ..priors.latent_priors import DenseCovariance, checked_covariance
-from ..priors.rebuildable import Made
 from ..solvers.solution import Solution
 from .base import Family, log_bounds, offset_at
 
@@ -142,7 +141,7 @@ class KernelCovariance(Family):
         if not 0.0 <= level < np.inf:
             raise problem("KernelCovariance", f"level = {level!r}", "a variance, 0 or above")
         self.level, self._log_prior = float(level), log_prior
-        self._known: tuple[np.ndarray, KernelMatrix] | None = None  # the last theta, Sigma
+        self._known: tuple[np.ndarray, np.ndarray] | None = None  # the last theta, Sigma
         self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
         self._places: list[tuple[Any, str, int]] | None = None
 
@@ -179,7 +178,7 @@ class KernelCovariance(Family):
     def at(self, theta: np.ndarray) -> DenseCovariance:
         theta = np.array(theta, dtype=np.float64)
         if self._known is None or not np.array_equal(self._known[0], theta):
-            self._known = (theta, KernelMatrix(self, theta))
+            self._known = theta, self.matrix(theta)
         offset = self.offset
         if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
             offset = offset_at("KernelCovariance", offset, len(self.X) if self.design is None else self.design.shape[0])
@@ -195,9 +194,6 @@ class KernelCovariance(Family):
         # a user's kernel may keep its K
         return np.add(K, self.level, out=K if known else None) if self.level else K
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": None, "_scratch": None, "_places": None}
-
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= gates.ONE_THREAD_ROWS):
             blocks = solution.posterior.adjoint().covariance
@@ -206,7 +202,7 @@ class KernelCovariance(Family):
                 G = G + to_numpy(blocks.pop(0))
             kernel, Sigma = self._set(np.asarray(theta, dtype=np.float64)), None
             if self._known is not None and np.array_equal(self._known[0], theta):
-                whole = to_numpy(self._known[1].array)
+                whole = self._known[1]
                 Sigma = whole - self.level if self.level else whole
             return contract(kernel, self.X, G, Sigma)
 
@@ -231,17 +227,6 @@ class KernelCovariance(Family):
 
         kernel = 1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5) + WhiteKernel(0.1)
         return cls(kernel, rng.normal(size=(n, 2)), mean=0.1)
-
-
-class KernelMatrix(Made):
-    """The covariance of a Gaussian process at one theta, from its kernel and its inputs."""
-
-    def __init__(self, family: KernelCovariance, theta: np.ndarray) -> None:
-        self.family, self.theta = copy(family), theta  # without the matrices that it remembers
-        self.array = self.make()
-
-    def make(self) -> np.ndarray:
-        return self.family.matrix(self.theta)
 
 
 def places(kernel: Any) -> list[tuple[Any, str, int]] | None:

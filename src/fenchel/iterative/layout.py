@@ -267,10 +267,6 @@ class RowSet:
         self.A1, self.Am, self.Ab = layout.split(A)
         self.starts = [0, *np.cumsum([part.n for part in layout.middle]).tolist()][:-1]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The rows alone: the rest is made of them."""
-        return {key: self.__dict__[key] for key in ("layout", "A1", "Am", "Ab", "starts")}
-
     @cached_property
     def pairs(self) -> RowPairs:
         return RowPairs(self.A1, self.Am)

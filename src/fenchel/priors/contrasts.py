@@ -25,7 +25,6 @@ from ..linalg.design import Design, Scaled
 from ..linalg.matrices import Sparse
 from .base import Factor, Predictors
 from .predictors import BlockFactor, Blocks, LatentPredictors, Latents, Seen
-from .rebuildable import array_of
 from .rowspace import RowPredictors
 from .sparse import SparseFactor, SparseLatents, SparsePrecision, SparsePredictors
 from .weightspace import WeightPredictors, WeightsFactor
@@ -78,7 +77,7 @@ def _combined(design: Design, D: np.ndarray) -> Design:
 def _stacked(latents: Sequence[Latents]) -> Latents:
     """The latents of all classes, one after the other and independent."""
     mean = np.concatenate([to_numpy(z.mean) for z in latents])
-    out = Latents(mean, block_diagonal([to_numpy(array_of(z.given)) for z in latents]))
+    out = Latents(mean, block_diagonal([to_numpy(z.Sigma) for z in latents]))
     out.__dict__["root"] = block_diagonal([to_numpy(z.root) for z in latents])
     return out
 

@@ -21,7 +21,6 @@ from ..linalg.design import HOST, Design, Identity
 from ..linalg.matrices import as_design
 from .base import Predictors, Prior
 from .predictors import Blocks, Latents, Seen
-from .rebuildable import Made, array_of
 from .rowspace import RowPredictors
 from .weightspace import WeightPredictors
 
@@ -158,30 +157,25 @@ class DenseCovariance(LatentPrior):
         offset: ArrayLike = 0.0,
         extra_variance: ArrayLike = 0.0,
     ) -> None:
-        self._covariance: Array | Made = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
+        self.covariance: Array = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
         self.place(self.covariance, self.covariance.shape[-1], mean, design, offset, extra_variance)
 
     @classmethod
     def trusted(
-        cls, covariance: Array | Made, mean: ArrayLike = 0.0, design: Any = None, offset: ArrayLike = 0.0
+        cls, covariance: Array, mean: ArrayLike = 0.0, design: Any = None, offset: ArrayLike = 0.0
     ) -> DenseCovariance:
         """Without the checks of the covariance: for a kernel that is known to be one, at the price of nothing."""
         out = cls.__new__(cls)
-        out._covariance = covariance
+        out.covariance = covariance
         out.place(out.covariance, out.covariance.shape[-1], mean, design, offset, 0.0)
         out.restate(covariance=out.covariance, mean=mean, design=design, offset=offset)
         return out
 
-    @property
-    def covariance(self) -> Array:
-        """Sigma (L, L), or (C, L, L)."""
-        return array_of(self._covariance)
-
     def scaled(self, factor: float) -> DenseCovariance:
         """The same prior with its covariance multiplied by ``factor`` > 0; checked already, so not checked again."""
         out = copy.copy(self)
-        out._covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
-        out.restate(covariance=out._covariance)
+        out.covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
+        out.restate(covariance=out.covariance)
         return out
 
     @property
@@ -192,7 +186,7 @@ class DenseCovariance(LatentPrior):
         Sigma, own = self.covariance, self.covariance.ndim == 3
 
         def latents(b: int, mean: Array) -> Latents:
-            return Latents(mean, Sigma[b, ...] if own else self._covariance)
+            return Latents(mean, Sigma[b, ...] if own else Sigma)
 
         return in_smaller_space(
             self.seen(n_observations, n_predictors, latents, Sigma.shape[0] if own else None), coupled

@@ -44,10 +44,6 @@ class Lines:
         order = np.argsort(self.of, kind="stable")
         return order, np.searchsorted(self.of[order], np.arange(self.n + 1))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is computed again."""
-        return {key: value for key, value in self.__dict__.items() if key != "_order"}
-
     def stretches(self, size: int) -> Iterator[tuple[slice, np.ndarray, Lines]]:
         """Some groups at a time: which, their rows, and the groups of these rows by themselves."""
         for i in range(0, self.n, size):

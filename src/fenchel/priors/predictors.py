@@ -21,7 +21,6 @@ from ..linalg.matrices import array_design, as_design, is_sparse
 from .base import EPS, Factor, NewRows, Predictors
 from .capabilities import HasWeights
 from .lines import Lines, lines_of_design
-from .rebuildable import Made, array_of
 
 # -- New rows of a fitted prior: what a user says of them, checked, and what the latents then say of eta there ---
 # by design     eta* = W* z + offset*,             mean W* m,           variance diag(W* V W*')
@@ -127,17 +126,12 @@ def predicted(factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array 
 # -- The Gaussian z ~ N(mu, Sigma) seen through the rows of a design W: what needs Sigma and W together ---
 # Sigma is a vector (independent latents) or a full matrix.
 class Latents:
-    """mu (L,), Sigma as a vector (L,) or a matrix (L, L), which may be one that is made again when it is asked for."""
+    """mu (L,), Sigma as a vector (L,) or a matrix (L, L)."""
 
-    def __init__(self, mean: Array, Sigma: Array | Made) -> None:
-        self.mean, self.given = mean, Sigma
+    def __init__(self, mean: Array, Sigma: Array) -> None:
+        self.mean, self.Sigma = mean, Sigma
         self.n = mean.shape[0]
-        self.diagonal_only = array_of(Sigma).ndim == 1
-
-    @property
-    def Sigma(self) -> Array:
-        """The covariance as it was given."""
-        return array_of(self.given)
+        self.diagonal_only = Sigma.ndim == 1
 
     # -- covariance --------------------------------------------------------------------------------
     def covariance(self) -> Array:

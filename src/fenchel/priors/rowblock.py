@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
-from .rebuildable import Made, array_of, packed, unpacked
 
 DEAD = 1e-150  # a lam below this is 0: its reciprocal would overflow when squared
 _WEAK = 1e-7  # below this lam S_nn, rows of Vt are formed by themselves
@@ -20,20 +18,12 @@ _LOST = 1e-8  # of lam rho: below it that formula has half its digits, and a row
 class RowBlock:
     """S of one block, and the buffers its factorisations reuse."""
 
-    def __init__(self, given: Array | Made) -> None:
-        self.given = given
-        S = self.S
-        self.n = S.shape[0]
-        self.diagonal = namespace(S).linalg.diagonal(S) if not is_numpy(S) else np.diagonal(S).copy()
-        self._free: list[Array] = []
-
-    @cached_property
-    def S(self) -> Array:
-        """The matrix, its rows in order for numpy."""
-        S = array_of(self.given)
+    def __init__(self, S: Array) -> None:
         if is_numpy(S) and not S.flags.c_contiguous:
             S = S.T if S.flags.f_contiguous else np.ascontiguousarray(S)  # symmetric: its transpose is itself
-        return S
+        self.S, self.n = S, S.shape[0]
+        self.diagonal = namespace(S).linalg.diagonal(S) if not is_numpy(S) else np.diagonal(S).copy()
+        self._free: list[Array] = []
 
     def take(self) -> Array:
         """A buffer of N x N doubles: fresh pages cost more than the elementwise work done in them."""
@@ -44,7 +34,8 @@ class RowBlock:
             self._free.append(buffer)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: [] if key == "_free" else value for key, value in self.__dict__.items() if key != "S"}
+        """Without the buffers, which hold nothing."""
+        return {**self.__dict__, "_free": []}
 
 
 class RowFactor:
@@ -54,7 +45,7 @@ class RowFactor:
         self.block, self.lam = block, lam
         self.root = namespace(lam).sqrt(lam)
         self.matrix: Array | None = None
-        self.holds = ""  # "L", "L^-1", "B^-1", "Vt": B^-1 as PosteriorProducts keeps it; "packed": L^-1 as files do
+        self.holds = ""  # "L", "L^-1", "B^-1", "Vt": B^-1 as PosteriorProducts keeps it
         self._products: PosteriorProducts | None = None
         self._marginals: tuple[Array, Array] | None = None
         self.log_det = dense.log_det(self._factorise())
@@ -74,9 +65,6 @@ class RowFactor:
         matrix = self.matrix
         if matrix is None:
             matrix = self._factorise()
-        elif self.holds == "packed":
-            matrix = self.matrix = unpacked(to_numpy(matrix), self.block.n)
-            self.holds = "L^-1"
         elif self.holds in ("B^-1", "Vt"):
             self.block.give(matrix)
             matrix = self._factorise()
@@ -123,11 +111,8 @@ class RowFactor:
             block.give(matrix)
 
     def __getstate__(self) -> dict[str, Any]:
-        """With L^-1 alone, its triangle: what predictions need, and all else is made from."""
-        out = {**self.__dict__, "_products": None}
-        if is_numpy(self.lam) and self.holds != "packed":
-            out |= {"matrix": packed(to_numpy(self.L_inverse())), "holds": "packed"}
-        return out
+        """Without the matrix, which has one owner and is made again."""
+        return {**self.__dict__, "matrix": None, "holds": "", "_products": None}
 
     def marginals(self) -> tuple[Array, Array]:
         """diag Vt and 1 - lam diag Vt = diag B^-1; computed once."""

@@ -25,7 +25,6 @@ from .base import Product
 from .lines import Lines, lines_of_covariance
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
-from .rebuildable import Made, Submatrix
 from .row_covariances import LatentCovariances
 from .rowblock import DEAD, RowBlock, RowFactor
 
@@ -175,7 +174,7 @@ class RowPredictors(LatentPredictors):
             rows = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 if id(z) not in made:
-                    made[id(z)] = RowBlock(z.given if isinstance(W, Identity) else z.between(W, W))
+                    made[id(z)] = RowBlock(z.Sigma if isinstance(W, Identity) else z.between(W, W))
                 rows.append(made[id(z)])
         self.rows = list(rows)
         self.small = all(row.n <= gates.ONE_THREAD_ROWS for row in self.rows)
@@ -201,10 +200,7 @@ class RowPredictors(LatentPredictors):
         made: dict[int, RowBlock] = {}
         for row, index in zip(self.rows, flat, strict=True):
             if id(row) not in made:
-                given = row.given
-                made[id(row)] = RowBlock(
-                    Submatrix(given, index) if isinstance(given, Made) else submatrix(row.S, index)
-                )
+                made[id(row)] = RowBlock(submatrix(row.S, index))
         return RowPredictors(seen, [made[id(row)] for row in self.rows])
 
 

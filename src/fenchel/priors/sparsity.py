@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -98,9 +98,6 @@ class Parts:
     def factor(self, data: np.ndarray) -> list[tuple[Part, Factorisation, float]]:
         """Of each part by the values of Q: a factor and its scale. Raises NotPositiveDefinite."""
         return [(part, *part.factor(data[part.places])) for part in self.parts]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"parts": [replace(part, known=None) for part in self.parts]}
 
 
 class Separate(Factorisation):

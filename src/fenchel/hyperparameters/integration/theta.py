@@ -35,7 +35,6 @@ _FINE = {1: 0.02, 2: 0.08}  # spacings of lattices
 _TAIL = 6.5  # how far beyond the centre, in u
 _AROUND = 1.25  # of a point, in u: the farthest that anything between points is from one
 _NET = 1 << 14
-_DERIVED = ("_through", "_tree", "_net", "_weighted")  # from the points
 
 
 class LogDensity:
@@ -75,10 +74,6 @@ class LogDensity:
         m, d = self._u.shape
         degree = 2 if m >= (d + 1) * (d + 2) // 2 + 2 else 1 if m > d + 1 else 0
         return RBFInterpolator(self._u, self._rest, kernel="cubic", degree=degree, smoothing=_SMOOTH)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is made again from the points."""
-        return {key: value for key, value in self.__dict__.items() if key not in _DERIVED}
 
     def at_u(self, u: np.ndarray, free: bool = False) -> np.ndarray:
         """log of the density of u (m,) at u (m, d), up to log p(y); ``free``: with r beyond the points as it runs."""
