@@ -47,7 +47,7 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
         return engine == "iterative"
     sizes = [term.n_latents for term in model.sum.effects]
     n = sum(sizes)
-    one_large = len(sizes) == 1 or sorted(sizes)[-2:][0] <= SMALL  # which leaves no fill
+    one_large = len(sizes) <= 1 or sorted(sizes)[-2:][0] <= SMALL  # which leaves no fill
     if n <= gates.DIRECT_LATENTS or only or one_large:
         return False
     limit = _SHARE * physical_memory()
