@@ -22,10 +22,10 @@ from .compiled import called_by_loops, compiled
 
 
 @called_by_loops
-def entry(place, p, rows, i, j, ld):
-    """Where pair number p, that of the rows with the numbers i and j, stands in the rest."""
+def entry(place, p, line, rows, j):
+    """Where pair number p stands in the rest: in a dense one by where its line begins, in the column rows[j]."""
     if place is None:
-        return rows[i] * ld + rows[j]
+        return line + rows[j]
     return place[p]
 
 
@@ -74,21 +74,23 @@ def eliminate(first, last, start, ptr, rows, square, panel, pairs, place, ld, x,
             d = 1.0 / np.sqrt(d)
             x[square[k]] = d
             for i in range(r):
+                line = rows[q + i] * ld
                 b = x[at + i] * d
                 x[at + i] = b
                 for j in range(i + 1):
-                    C[entry(place, p, rows, q + i, q + j, ld)] -= b * x[at + j]
+                    C[entry(place, p, line, rows, q + j)] -= b * x[at + j]
                     p += 1
             continue
         bad = factor_leaf(x, square[k], at, w, r, scratch)
         if bad >= 0:
             return start[k] + bad
         for i in range(r):
+            line = rows[q + i] * ld
             for j in range(i + 1):
                 s = 0.0
                 for c in range(w):
                     s += x[at + i * w + c] * x[at + j * w + c]
-                C[entry(place, p, rows, q + i, q + j, ld)] -= s
+                C[entry(place, p, line, rows, q + j)] -= s
                 p += 1
     return -1
 
@@ -98,25 +100,27 @@ def times_rest(place, p, rows, q, ld, Z, Y, y, r, w, T):
     """T = Z22 Y of one leaf whose rows begin at q and whose pairs begin at p; its Y begins at y."""
     if w == 1:
         for i in range(r):
+            line = rows[q + i] * ld
             own, s = Y[y + i], 0.0
             for j in range(i):
-                z = Z[entry(place, p, rows, q + i, q + j, ld)]
+                z = Z[entry(place, p, line, rows, q + j)]
                 p += 1
                 s += z * Y[y + j]
                 T[j] += z * own
-            T[i] = s + Z[entry(place, p, rows, q + i, q + i, ld)] * own
+            T[i] = s + Z[entry(place, p, line, rows, q + i)] * own
             p += 1
         return
     for i in range(r):
+        line = rows[q + i] * ld
         for c in range(w):
             T[i * w + c] = 0.0
         for j in range(i):
-            z = Z[entry(place, p, rows, q + i, q + j, ld)]
+            z = Z[entry(place, p, line, rows, q + j)]
             p += 1
             for c in range(w):
                 T[i * w + c] += z * Y[y + j * w + c]
                 T[j * w + c] += z * Y[y + i * w + c]
-        z = Z[entry(place, p, rows, q + i, q + i, ld)]
+        z = Z[entry(place, p, line, rows, q + i)]
         p += 1
         for c in range(w):
             T[i * w + c] += z * Y[y + i * w + c]
@@ -192,11 +196,12 @@ def reduce(start, ptr, rows, square, panel, pairs, place, ld, Y, e, C):
         if w == 1:
             d = e[own]
             for i in range(r):
+                line = rows[q + i] * ld
                 b = Y[y + i]
                 t = e[at + i] - 0.5 * b * d
                 T[i] = t
                 for j in range(i + 1):
-                    C[entry(place, p, rows, q + i, q + j, ld)] -= t * Y[y + j] + b * T[j]
+                    C[entry(place, p, line, rows, q + j)] -= t * Y[y + j] + b * T[j]
                     p += 1
             continue
         for i in range(w):
@@ -209,11 +214,12 @@ def reduce(start, ptr, rows, square, panel, pairs, place, ld, Y, e, C):
                     s += Y[y + i + c] * e[own + c * w + j]
                 T[i + j] = e[at + i + j] - 0.5 * s
         for i in range(r):
+            line = rows[q + i] * ld
             for j in range(i + 1):
                 s = 0.0
                 for c in range(w):
                     s += T[i * w + c] * Y[y + j * w + c] + Y[y + i * w + c] * T[j * w + c]
-                C[entry(place, p, rows, q + i, q + j, ld)] -= s
+                C[entry(place, p, line, rows, q + j)] -= s
                 p += 1
 
 

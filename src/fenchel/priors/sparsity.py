@@ -118,7 +118,7 @@ class Separate(Factorisation):
         self, made: list[tuple[Part, Factorisation, float]], Q: Any, places: np.ndarray, symbolic: Analysis
     ) -> None:
         self.made, self.Q, self.places, self.symbolic, self.n = made, Q, places, symbolic, symbolic.n
-        self.log_det = sum(factor.log_det + part.n_free * np.log(scale) for part, factor, scale in made)
+        self.log_det = float(sum(factor.log_det + part.n_free * np.log(scale) for part, factor, scale in made))
         self.smallest_pivot = min(factor.smallest_pivot for _, factor, _ in made)
 
     @property
