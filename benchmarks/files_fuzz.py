@@ -34,18 +34,6 @@ import fenchel
 BAD = ("died", "slow")
 
 
-def _by_compiled_loops(fitted):
-    """A fit whose small matrices are factorised as large ones are, so that its file holds what such loops follow."""
-    from fenchel.linalg import chain
-
-    kept = chain.ONE_BLOCK, chain.LARGEST
-    chain.ONE_BLOCK = chain.LARGEST = 0
-    try:
-        return fitted()
-    finally:
-        chain.ONE_BLOCK, chain.LARGEST = kept
-
-
 def table() -> pd.DataFrame:
     chance = np.random.default_rng(0)
     out = pd.DataFrame({"x": chance.uniform(1, 3, 40), "z": chance.normal(size=40), "t": np.tile(np.arange(10), 4)})
@@ -60,7 +48,7 @@ def models(data: pd.DataFrame) -> dict[str, Callable[[], Any]]:
     names = sorted(set(data.g))
     ring = {"W": pd.DataFrame(np.eye(8, k=1) + np.eye(8, k=-1), index=names, columns=names)}
     return {
-        "base": lambda: _by_compiled_loops(lambda: fenchel.fit(BASE, data)),
+        "base": lambda: fenchel.fit(BASE, data),
         "smooth": lambda: fenchel.fit("y ~ s(x, k=5) + bs(z, df=4) + poly(x, 2) + rw1(t)", data),
         "areal": lambda: fenchel.fit("k ~ x*a + bym2(g, W) + (z|a)", data, "poisson", env=ring),
         "points": lambda: fenchel.fit("y ~ matern(x, z)", data),
@@ -88,7 +76,7 @@ def used(made: Any, data: pd.DataFrame, thoroughly: bool = True) -> bytes:
         lambda: made.sample(data, 2, 0),
         lambda: copy.copy(made),
         lambda: copy.deepcopy(made),
-        lambda: fenchel.files.keeping.packed(made),
+        lambda: fenchel.files.stored.packed(made),
     )[: None if thoroughly else 2]:
         with contextlib.suppress(Exception):
             further()

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 Json = Any
-FACTOR = "formulaic.parser.types.factor:Factor"
 
 
 def read(path: Path) -> tuple[Json, list[bytes]]:
@@ -80,196 +79,112 @@ def odd_values() -> list[Json]:
     return [*plain, "", "x", "python", "lookup", "__class__", ["nan"], ["inf"], ["-inf"], [], [[0]], {"a": 1}, ["x"]]
 
 
-CLASSES = (
-    *("os:system", "builtins:eval", "subprocess:Popen", "pathlib:Path", "numpy:ndarray", "builtins:type"),
-    *("fenchel.models.command:Fit", "fenchel.hyperparameters.integration.points:Finished", "fenchel.tasks:Stopped"),
-    *(
-        "fenchel.distributed.checkpoint:Checkpoint",
-        "fenchel.models.model_matrix:Expression",
-        "fenchel.models.fitted:FittedModel",
-    ),
-    *("fenchel.models.grammar:Parsed", "fenchel.models.grammar:Piece", "fenchel.inputs.frames:Kind", FACTOR),
-    *(f"{FACTOR}.EvalMethod", "formulaic.model_spec:ModelSpec", "formulaic.formula:SimpleFormula"),
-    *("formulaic.parser.types.term:Term", "formulaic.parser.types.token:Token", "formulaic.utils.variables:Variable"),
-    *("formulaic.transforms.contrasts:CustomContrasts", "formulaic.parser.types.ordered_set:OrderedSet"),
-    *(
-        f"sklearn.gaussian_process.kernels:{word}"
-        for word in ("RBF", "Sum", "Product", "Exponentiation", "PairwiseKernel")
-    ),
-    *(
-        "fenchel.linalg.leaves:LeafCholesky",
-        "fenchel.linalg.sparse:SymbolicCholesky",
-        "fenchel.posterior:Posterior",
-    ),
-    *("fenchel.priors.rebuildable:Made", "fenchel.gmrf.precisions:Combination", "fenchel.likelihoods.mixed:Mixed"),
+WORDS = (  # of calls: others than a file may make, and those that it may, in the place of another
+    *("os.system", "builtins.eval", "subprocess.Popen", "files.save", "files.load", "cli.main", "models.fit"),
+    *("models.Model", "models.Model.fit", "models.FormulaRegressor", "models.FittedModel", "models.PartitionedModel"),
+    *("likelihoods.Poisson", "likelihoods.Gaussian", "likelihoods.Mixed", "priors.DenseCovariance", "priors.Features"),
+    *("terms.IID", "terms.RW1", "terms.Matern", "gmrf.Mesh", "gmrf.mesh", "solvers.Ending", "hyperparameters.Normal"),
+    *("inference.infer", "hyperparameters.learn", "hyperparameters.integrate", "distributed.RowsElsewhere"),
+    *("estimators.ProbabilisticPCA", "estimators.ProbabilisticPCA.fit", "tasks.run_tasks", "datasets.load_sids"),
 )
-NAMES = (
-    *("predict", "save", "summary", "sample", "evaluate", "read", "rows", "verify", "refuse", "mark", "build", "size"),
-    *("__class__", "__dict__", "__reduce__", "__call__", "_plain_state", "expr", "_eval_method", "context", "spec"),
-    *("formula", "model", "found", "text", "value", "n_jobs", "path", "kernel_", "_repr_html_", "_log_prior", "rates"),
+OPTIONS = (
+    *("_depth", "n_jobs", "checkpoint", "callback", "env", "data", "formula", "family", "graphs", "terms", "levels"),
+    *("priors", "integrate", "engine", "tol", "seed", "__class__", "kernel", "optimizer", "random_state", "progress"),
 )
 
 
 def new_node(content: Json, chance: random.Random, canary: str) -> Json:
-    """A node that no fit would write, or one that stands elsewhere."""
-    n = len(content["nodes"])
-    any_node = [chance.randrange(n)]
+    """A value that no fit would write, or one that stands elsewhere."""
+    text = chance.choice(hostile_texts(canary))
+    odd = chance.choice(odd_values())
     return chance.choice(
         [
-            ["method", any_node, chance.choice(NAMES)],
-            ["function", chance.choice(["builtins:exec", "fenchel.terms.base:_pc_precision", "fenchel.files:save"])],
-            ["class", chance.choice(CLASSES)],
-            ["partial", any_node, [chance.randrange(n)], [chance.randrange(n)]],
-            ["object", chance.choice(CLASSES), [[chance.choice(NAMES), any_node]], None],
-            ["object", chance.choice(CLASSES), None, [[chance.choice(NAMES), chance.choice(hostile_texts(canary))]]],
-            ["text", "formulaic.utils.variables:Variable", chance.choice(hostile_texts(canary)), [], None],
-            ["enum", f"{FACTOR}.EvalMethod", chance.choice(["PYTHON", "LOOKUP", "LITERAL", "mro", "__class__"])],
-            ["list", [any_node] * chance.choice([1, 3, 1000])],
-            ["tuple", [any_node, any_node]],
-            ["dict", [[chance.choice(["x", 1, 2**61 - 1]), any_node]]],
-            ["range", [0, chance.choice([3, 10**7, 10**18]), 1]],
-            ["index", any_node, None],
-            ["objects", [2], [any_node, any_node]],
-            ["pandas-dtype", chance.choice(["Int64", "dateutil//etc/passwd", "datetime64[ns, dateutil//etc/passwd]"])],
-            ["dtype", chance.choice(["O", "V2000000000", "f8,O", "<M8[ns]"])],
-            ["moment", "Timestamp", chance.randrange(8), "dateutil//etc/passwd"],
+            ["made", chance.choice(WORDS), [], {}, []],
+            ["made", chance.choice(WORDS), [text], {chance.choice(OPTIONS): odd}, []],
+            ["made", chance.choice(WORDS), [odd], {chance.choice(OPTIONS): text}, [["dict", ["of", "learn"]]]],
+            ["kernel", chance.choice(["RBF", "Sum", "PairwiseKernel", "os"]), ["dict", ["length_scale", odd]]],
+            ["list", *([odd] * chance.choice([1, 3, 1000]))],
+            ["dict", [text, odd], [odd, text]],
+            ["range", 0, chance.choice([3, 10**7, 10**18]), 1],
+            ["counter", 0, chance.choice([3, 10**7, 10**18]), 1, None],
+            ["objects", [chance.choice([1, 2, 10**9])], [odd]],
+            ["column", ["array", chance.randrange(9)], chance.choice(["Int64", "object", "dateutil//etc/passwd"])],
+            ["Timestamp", chance.randrange(8), "dateutil//etc/passwd"],
+            ["period", 3, chance.choice(["M", "s" * 1000])],
             ["array", chance.randrange(50)],
-            ["sparse", "csr_array", [10**9, 10**9], [0, 1, 2], True],
+            ["sparse", "csr_array", [10**9, 10**9], 0, 1, 2],
+            ["frame", ["list"], ["list"], [["array", 0]]],
+            text,
+            odd,
         ]
     )
 
 
 # -- changes -------------------------------------------------------------------------------------------------
-def places(x: Json, path: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
-    """Where everything inside nested lists is."""
-    out = []
-    for i, inner in enumerate(x):
-        out.append((*path, i))
-        if isinstance(inner, list):
-            out += places(inner, (*path, i))
-    return out
+def places(x: Json) -> list[tuple[Any, Any]]:
+    """Every place inside nested lists and objects: what holds it, and its key there."""
+    keys = list(x) if isinstance(x, dict) else range(len(x)) if isinstance(x, list) else []
+    return [place for key in keys for place in [(x, key), *places(x[key])]]
+
+
+def calls(content: Json) -> list[Json]:
+    return [x[key] for x, key in places(content) if isinstance(x[key], list) and x[key][:1] == ["made"]]
 
 
 def change_value(content: Json, chance: random.Random, canary: str) -> None:
-    """One of all values becomes an odd one, a hostile text or a reference elsewhere."""
-    nodes = content["nodes"]
-    at = chance.choice(places(nodes))
-    inside = nodes
-    for i in at[:-1]:
-        inside = inside[i]
-    new = chance.choice(["odd", "text", "reference"])
-    inside[at[-1]] = {
-        "odd": chance.choice(odd_values()),
-        "text": chance.choice(hostile_texts(canary)),
-        "reference": [chance.randrange(len(nodes))],
-    }[new]
-
-
-def retarget(content: Json, chance: random.Random, canary: str) -> None:
-    """A reference points at another node."""
-    nodes = content["nodes"]
-    found = [p for p in places(nodes) if p[-1] == 0 and len(p) > 1 and _is_reference(nodes, p[:-1])]
-    inside = nodes
-    at = chance.choice(found)
-    for i in at[:-1]:
-        inside = inside[i]
-    inside[0] = chance.randrange(len(nodes))
-
-
-def _is_reference(nodes: Json, at: tuple[int, ...]) -> bool:
-    x = nodes
-    for i in at:
-        x = x[i]
-    return len(at) > 1 and len(x) == 1 and type(x[0]) is int
-
-
-def objects(content: Json) -> list[Json]:
-    return [node for node in content["nodes"] if isinstance(node, list) and node and node[0] == "object"]
-
-
-def swap_nodes(content: Json, chance: random.Random, canary: str) -> None:
-    nodes = content["nodes"]
-    i, j = chance.randrange(len(nodes)), chance.randrange(len(nodes))
-    nodes[i], nodes[j] = nodes[j], nodes[i]
-
-
-def change_class(content: Json, chance: random.Random, canary: str) -> None:
-    named = [node for node in content["nodes"] if isinstance(node, list) and len(node) > 1 and isinstance(node[1], str)]
-    own = [node[1] for node in named]
-    chance.choice(named)[1] = chance.choice([*own, *CLASSES])
-
-
-def add_attribute(content: Json, chance: random.Random, canary: str) -> None:
-    """One more attribute: of the class, the name of a method, or any."""
-    content["nodes"].append(new_node(content, chance, canary))
-    value = chance.choice(
-        [[len(content["nodes"]) - 1], chance.choice(hostile_texts(canary)), chance.choice(odd_values())]
-    )
-    node = chance.choice(objects(content))
-    part = 3 if node[2] is None or (len(node) > 3 and node[3] is not None and chance.random() < 0.5) else 2
-    if isinstance(node[part], list):
-        own = [name for name, *_ in (pair for pair in node[part] if isinstance(pair, list) and pair)]
-        node[part].insert(chance.randrange(len(node[part]) + 1), [chance.choice([*own, *NAMES]), value])
-
-
-def drop_attribute(content: Json, chance: random.Random, canary: str) -> None:
-    node = chance.choice([n for n in objects(content) if isinstance(n[2], list) and n[2]])
-    del node[2][chance.randrange(len(node[2]))]
-
-
-def change_text(content: Json, chance: random.Random, canary: str) -> None:
-    """An expression, a name or a word becomes a hostile expression, everywhere."""
-    nodes = content["nodes"]
-    words = {str(slot[1]) for n in nodes if n[:2] == ["object", FACTOR] for slot in n[3] or [] if slot[0] == "expr"}
-    old = chance.choice(sorted(words)) if words and chance.random() < 0.8 else "x"
-    new = chance.choice(hostile_texts(canary))
-    content["nodes"] = json.loads(json.dumps(nodes).replace(json.dumps(old), json.dumps(new)))
-
-
-def force_python(content: Json, chance: random.Random, canary: str) -> None:
-    """A factor's text is hostile, and it says that it is one of Python's."""
-    change_text(content, chance, canary)
-    nodes = content["nodes"]
-    nodes.append(["enum", f"{FACTOR}.EvalMethod", "PYTHON"])
-    for node in nodes:
-        if node[:2] == ["object", FACTOR]:
-            node[3] = [[name, [len(nodes) - 1] if name == "_eval_method" else value] for name, value in node[3]]
+    """One of all values becomes an odd one or a hostile text."""
+    inside, key = chance.choice(places(content["root"]))
+    inside[key] = chance.choice([*odd_values(), *hostile_texts(canary)])
 
 
 def put_node(content: Json, chance: random.Random, canary: str) -> None:
-    content["nodes"][chance.randrange(len(content["nodes"]))] = new_node(content, chance, canary)
+    inside, key = chance.choice(places(content["root"]))
+    inside[key] = new_node(content, chance, canary)
 
 
-def make_cycle(content: Json, chance: random.Random, canary: str) -> None:
-    """A node refers to one that refers to it."""
-    nodes = content["nodes"]
-    holders = [i for i, n in enumerate(nodes) if n and n[0] in ("object", "list", "tuple", "dict")]
-    i = chance.choice(holders)
-    node = nodes[i]
-    if node[0] == "object" and isinstance(node[2], list) and node[2]:
-        chance.choice(node[2])[1] = [chance.choice([i, content["root"][0]])]
-    elif node[0] in ("list", "tuple") and isinstance(node[1], list):
-        node[1].append([i])
+def swap_values(content: Json, chance: random.Random, canary: str) -> None:
+    (a, i), (b, j) = (chance.choice(places(content["root"])) for _ in range(2))
+    a[i], b[j] = b[j], a[i]
+
+
+def change_word(content: Json, chance: random.Random, canary: str) -> None:
+    chance.choice(calls(content))[1] = chance.choice(WORDS)
+
+
+def add_option(content: Json, chance: random.Random, canary: str) -> None:
+    """One more argument of a call."""
+    value = chance.choice([new_node(content, chance, canary), chance.choice(odd_values())])
+    chance.choice(calls(content))[3][chance.choice(OPTIONS)] = value
+
+
+def drop_argument(content: Json, chance: random.Random, canary: str) -> None:
+    _, _, arguments, options, found = chance.choice(calls(content))
+    chance.choice([arguments.clear, options.clear, found.clear])()
+
+
+def repeat_result(content: Json, chance: random.Random, canary: str) -> None:
+    """The result of a search once more, or that of another."""
+    found = chance.choice([call[4] for call in calls(content) if call[4]])
+    found.insert(chance.randrange(len(found) + 1), chance.choice(found))
+
+
+def change_text(content: Json, chance: random.Random, canary: str) -> None:
+    """A formula becomes a hostile one."""
+    formulas = [(x, key) for x, key in places(content["root"]) if isinstance(x[key], str) and "~" in x[key]]
+    inside, key = chance.choice(formulas)
+    inside[key] = f"{inside[key]} + {chance.choice(hostile_texts(canary))}"
 
 
 def nest(content: Json, chance: random.Random, canary: str) -> None:
-    """What one reference stands for is now far inside, or doubled again and again."""
-    nodes = content["nodes"]
-    node = chance.choice([n for n in objects(content) if isinstance(n[2], list) and n[2]])
-    pair = chance.choice(node[2])
-    depth, doubled = chance.choice([5, 60, 5000]), chance.random() < 0.5
-    last = pair[1] if isinstance(pair[1], list) else ["nan"]
-    kernel = "sklearn.gaussian_process.kernels:Sum"
-    for _ in range(depth):
-        both = [["k1", last], ["k2", last]]
-        nodes.append(["object", kernel, both, None] if doubled and depth < 100 else ["list", [last] * (1 + doubled)])
-        last = [len(nodes) - 1]
-    pair[1] = last
+    """A value is now far inside others."""
+    inside, key = chance.choice(places(content["root"]))
+    for _ in range(chance.choice([5, 60, 300])):
+        inside[key] = ["list", inside[key]]
 
 
 CHANGES = (
-    *(change_value, change_value, retarget, retarget, swap_nodes, change_class, add_attribute, add_attribute),
-    *(drop_attribute, change_text, force_python, put_node, make_cycle, nest),
+    *(change_value, change_value, put_node, put_node, swap_values, change_word, add_option, drop_argument),
+    *(repeat_result, change_text, change_text, nest),
 )
 
 
