@@ -19,7 +19,7 @@ import fenchel
 from fenchel.checks import Refusal
 from fenchel.files import stored
 from fenchel.files.archive import CONTENT
-from fenchel.files.expressions import NotAllowed, read
+from fenchel.models.expressions import NotAllowed, read
 
 RNG = np.random.default_rng(0)
 

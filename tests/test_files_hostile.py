@@ -19,9 +19,9 @@ from formulaic import Formula
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.files import statements
-from fenchel.files.evaluating import Evaluation
-from fenchel.files.expressions import NotAllowed, read, without_backticks
 from fenchel.models.compiler import Scope
+from fenchel.models.evaluating import Evaluation
+from fenchel.models.expressions import NotAllowed, read, without_backticks
 from fenchel.models.grammar import parse
 
 PLACE = Path(__file__).parent.parent / "benchmarks"

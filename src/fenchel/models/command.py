@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import optional, problem
 from ..files import load
-from ..files.expressions import LONGEST
 from ..hyperparameters.priors import Normal
 from ..inputs.levels import listed
 from ..outlines import labels_of, named_by
 from ..terms import WORDS
+from .expressions import LONGEST
 from .fitted import FittedModel
 from .grammar import Call, Name, parse
 from .model import Model

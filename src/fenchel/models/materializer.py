@@ -1,6 +1,6 @@
 """formulaic's materializer with our evaluator in the place of Python's: what a factor of a formula is at the rows.
 
-formulaic takes a formula apart and codes its factors; the value of each factor comes from ``files.evaluating``. Of a
+formulaic takes a formula apart and codes its factors; the value of each factor comes from ``evaluating.py``. Of a
 formula that was written in Python, and of no other, an expression that is more than arithmetic is a call of the user's
 own functions, and formulaic evaluates it.
 """
@@ -19,8 +19,8 @@ from formulaic.parser.types import Factor, Term
 from formulaic.utils.variables import Variable
 from interface_meta import override
 
-from ..files.evaluating import MOST_COLUMNS, Evaluation
-from ..files.expressions import BARE, LONGEST, NotAllowed, Reading, read
+from .evaluating import MOST_COLUMNS, Evaluation
+from .expressions import BARE, LONGEST, NotAllowed, Reading, read
 
 
 class Materializer(PandasMaterializer):

@@ -4,7 +4,7 @@
 
 ``Expression`` is a text with what is needed to evaluate it again on new rows: the levels of factors, the means and
 knots of transformations, the user's own functions. A level that fit has not seen is refused, never the reference.
-What a factor is at the rows is computed by ``files.evaluating``; only a formula that was written in Python may call
+What a factor is at the rows is computed by ``evaluating.py``; only a formula that was written in Python may call
 functions beyond it.
 """
 
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import Refusal, problem
-from ..files.evaluating import is_plain
-from ..files.expressions import ALLOWED, BARE, NotAllowed, read, without_backticks
 from ..inputs.frames import DataColumn, Kind, is_date
 from ..inputs.levels import shown
+from .evaluating import is_plain
+from .expressions import ALLOWED, BARE, NotAllowed, read, without_backticks
 from .formula_errors import another_kind, idiom, in_our_words, unknown_function, words_for_numbers
 
 if TYPE_CHECKING:

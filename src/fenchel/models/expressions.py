@@ -98,7 +98,7 @@ def read(text: Any) -> Reading:
 
     Examples
     --------
-    >>> from fenchel.files.expressions import read
+    >>> from fenchel.models.expressions import read
     >>> read("np.log(`body mass` + 1)").names()
     ['body mass']
     """

@@ -11,7 +11,7 @@ import datetime
 import math
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from inspect import signature
 from typing import Any
 
@@ -80,34 +80,21 @@ class Evaluation:
         """The value of an expression."""
         return self._value(reading.tree, reading.columns)
 
-    def _value(self, node: ast.expr, names: Mapping[str, str]) -> Any:
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self._named(names.get(node.id, node.id))
-        if isinstance(node, ast.Attribute):
-            return CONSTANTS[node.attr] if node.value.id == "np" else _contrasts(node.attr)  # type: ignore[attr-defined]
-        if isinstance(node, ast.BinOp):
-            return _combined(node.op, self._value(node.left, names), self._value(node.right, names))
-        if isinstance(node, ast.UnaryOp):
-            return bounded(_UNARY[type(node.op)](_number(self._value(node.operand, names))))
-        if isinstance(node, ast.Compare):
-            return self._compared(node, names)
-        if isinstance(node, ast.BoolOp):
-            return self._joined(node, names)
-        if isinstance(node, ast.IfExp):
-            return self._value(node.body if self._value(node.test, names) else node.orelse, names)
-        if isinstance(node, (ast.List, ast.Tuple)):
-            items = [self._value(item, names) for item in node.elts]
-            return items if isinstance(node, ast.List) else tuple(items)
-        if isinstance(node, ast.Dict):
-            keys = [key for key in node.keys if key is not None]
-            return {
-                self._value(key, names): self._value(item, names) for key, item in zip(keys, node.values, strict=True)
-            }
-        if isinstance(node, ast.Call):
-            return self._called(node, names)
-        raise NotAllowed(f"it has a {type(node).__name__.lower()}")
+    def _value(self, node: Any, names: Mapping[str, str]) -> Any:
+        """The value of a node, by its type."""
+        value = _VALUES.get(type(node))
+        if value is None:
+            raise NotAllowed(f"it has a {type(node).__name__.lower()}")
+        return value(self, node, names)
+
+    def _values(self, nodes: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
+        return [self._value(node, names) for node in nodes]
+
+    def _mapping(self, node: ast.Dict, names: Mapping[str, str]) -> dict[Any, Any]:
+        return dict(zip(self._values(node.keys, names), self._values(node.values, names), strict=True))
+
+    def _chosen(self, node: ast.IfExp, names: Mapping[str, str]) -> Any:
+        return self._value(node.body if self._value(node.test, names) else node.orelse, names)
 
     def _named(self, name: str) -> Any:
         if name in self.columns:
@@ -137,7 +124,7 @@ class Evaluation:
         return self._value(node.values[-1], names)
 
     def _called(self, node: ast.Call, names: Mapping[str, str]) -> Any:
-        args = [self._value(arg, names) for arg in node.args]
+        args = self._values(node.args, names)
         given = {str(word.arg): self._value(word.value, names) for word in node.keywords}
         if isinstance(node.func, ast.Attribute):
             name = node.func.attr
@@ -166,6 +153,22 @@ class Evaluation:
             raise NotAllowed(f"what it knows of {key[:40]} is not what {name} keeps")
         given |= {"_state": kept, "_spec": self.spec, "_metadata": self.metadata.get(key), "_context": None}
         return func(*args, **given)
+
+
+_VALUES: dict[type[ast.AST], Callable[[Evaluation, Any, Mapping[str, str]], Any]] = {
+    ast.Constant: lambda at, node, names: node.value,
+    ast.Name: lambda at, node, names: at._named(names.get(node.id, node.id)),
+    ast.Attribute: lambda at, node, names: CONSTANTS[node.attr] if node.value.id == "np" else _contrasts(node.attr),
+    ast.BinOp: lambda at, node, names: _combined(node.op, *at._values([node.left, node.right], names)),
+    ast.UnaryOp: lambda at, node, names: bounded(_UNARY[type(node.op)](_number(at._value(node.operand, names)))),
+    ast.Compare: Evaluation._compared,
+    ast.BoolOp: Evaluation._joined,
+    ast.IfExp: Evaluation._chosen,
+    ast.List: lambda at, node, names: at._values(node.elts, names),
+    ast.Tuple: lambda at, node, names: tuple(at._values(node.elts, names)),
+    ast.Dict: Evaluation._mapping,
+    ast.Call: Evaluation._called,
+}
 
 
 def _formulaic(name: str) -> Any:
