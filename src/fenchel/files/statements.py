@@ -11,6 +11,7 @@ does, and they check their arguments as they check a user's. A class joins by th
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -219,7 +220,10 @@ def made(statement: Statement) -> Any:
     package = statement.word.partition(".")[0]
     if package not in PACKAGES:
         raise ValueError(f"it names {statement.word[:60]!r}")
-    importlib.import_module(f"fenchel.{package}")
+    home = importlib.import_module(f"fenchel.{package}")
+    if statement.word not in _makers:  # of a module that the package does not import by itself
+        for module in pkgutil.iter_modules(getattr(home, "__path__", [])):
+            importlib.import_module(f"{home.__name__}.{module.name}")
     maker = _makers.get(statement.word)
     if maker is None or not maker.__module__.startswith("fenchel."):
         raise ValueError(f"it names {statement.word[:60]!r}")
