@@ -231,7 +231,7 @@ def test_a_full_disk_is_a_sentence(kept, tmp_path):
     before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
         with pytest.raises(
             OSError, match=r"save: No space left for .* MiB at .*; the file that was there is as it was"
         ):
