@@ -118,3 +118,57 @@ def test_sentences_of_terms_point_at_them(data):
             fenchel.Model(formula, data)
         assert str(caught.value).startswith(f"Model: {sentence}")
         assert str(caught.value).endswith("\n" + " " * 8 + "^")
+
+
+def test_levels_of_a_term_that_is_over_none_are_refused(data):
+    with pytest.raises(Refusal, match=r"levels of 's\(x\)'; expected levels of a term over the levels of one column"):
+        fenchel.Model("y ~ s(x)", data, levels={"s(x)": [1, 2]})
+    with pytest.raises(Refusal, match=r"levels of 'interact\(iid\(g\),iid\(h\)\)'"):
+        fenchel.Model("y ~ interact(iid(g), iid(h))", data, levels={"interact(iid(g),iid(h))": ["a"]})
+    for key in ("ragion", "g:h"):  # no column, and a combination that no term is over
+        with pytest.raises(Refusal, match=f"levels: there is no column {key!r}; expected columns or terms"):
+            fenchel.Model("y ~ (1|g)", data, levels={key: ["a"]})
+
+
+def test_levels_reach_the_terms_that_are_over_them_and_no_others(data):
+    more = [*sorted(data.g.unique()), "another"]
+    for key in ("g", "(x||g)"):
+        model = fenchel.Model("y ~ (x||g)", data, levels={key: more})
+        assert [term.levels for term in model.sum.effects] == [more, more]
+    both = terms.Grouped(["g", "h"], name="pairs")
+    model = fenchel.Model("y ~ 1", data, terms=[terms.IID("g", name="own"), both], levels={"own": more})
+    assert model.sum.effects[0].levels == more
+    model = fenchel.Model("y ~ (1|g)", data, terms=[both], levels={"g": more})  # g is not the column of its pairs
+    assert model.sum.effects[0].levels == more
+    assert all(len(level) == 2 for level in model.sum.effects[1].levels)
+
+
+def test_options_of_a_known_covariance_are_read_or_refused(data):
+    with pytest.raises(Refusal, match=r"gr\(g, cov=A, by=h\) has other options; expected gr\(group, cov=A\)"):
+        fenchel.Model("y ~ (1|gr(g, cov=A, by=h))", data, env={"A": np.eye(20)})
+    ids = data.assign(i=data.groupby("g").ngroup() + 1)
+    with pytest.raises(Refusal, match="counted from 0 or from 1"):
+        fenchel.Model("y ~ (0 + x|gr(i, cov=A))", ids, env={"A": np.eye(ids.i.max() + 1)})
+
+
+def test_times_of_several_sorts_are_named():
+    table = terms.DataTable("here", {"t": [pd.Timestamp("2020-01-01"), 3, 4]})
+    with pytest.raises(Refusal, match="the column 't' holds dates and numbers; expected numbers or dates"):
+        terms.RW1("t").read(table, 1.0)
+    days = [pd.Timestamp(f"2020-01-{day:02d}").date() for day in (1, 2, 5)]
+    np.testing.assert_allclose(np.diff(terms.Wiener("t").read(terms.DataTable("here", {"t": days}), 1.0).times), [1, 3])
+
+
+def test_words_for_periods_are_told_how_to_become_periods():
+    months = pd.period_range("2020-01", periods=4, freq="M")
+    term = terms.RW1("t").read(terms.DataTable("here", {"t": months}), 1.0)
+    with pytest.raises(Refusal, match=r"pandas.to_datetime\(X\['t'\]\).dt.to_period\('M'\) makes periods of it"):
+        term.rows(terms.DataTable("here", {"t": ["2020-02"]}), new=True)
+
+
+def test_numbers_of_several_types_are_numbers():
+    from decimal import Decimal
+
+    frame = pd.DataFrame({"x": pd.Series([Decimal("1.5"), 2, None, True], dtype=object)})
+    assert terms.DataTable("here", frame).column("x").kind is terms.Kind.NUMBERS
+    assert terms.DataTable("here", {"x": [1, "a"]}).column("x").kind is terms.Kind.MIXED

@@ -2,7 +2,6 @@
 
 frames          a table of any library as a pandas frame, and each column by what it holds
 levels          the values of a column: groups in order, and the steps of a regular time
-observations    y as a likelihood takes it: numbers, labels, what each row has beside it; families by name
-families        the family of a model by its name, also by names that R has for it
+observations    y as a likelihood takes it: numbers, labels, what each row has beside it; families by their names
 fixed_columns   columns of fixed effects, centred and scaled
 """

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from ..checks import finite, first, optional, problem, refuse_device
-from .levels import present
+from .levels import present, sort_of
 
 Table = Any  # a data frame of any library, a dict of columns, records
 
@@ -48,7 +48,7 @@ _NUMPY_KINDS = {
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # pandas' words for objects
 _DATES = ("date", "datetime", "datetime64")
 _OBJECTS = {
-    **dict.fromkeys([*_NUMBERS, "boolean", "mixed-integer", "empty"], Kind.NUMBERS),
+    **dict.fromkeys(["boolean", "empty"], Kind.NUMBERS),
     **dict.fromkeys([*_DATES, "time", "timedelta", "timedelta64", "period"], Kind.DATES),
     "string": Kind.TEXT,
 }
@@ -97,11 +97,7 @@ class DataColumn:
         return self._kind_of_values()
 
     def _kind_of_values(self) -> Kind:
-        held = pd.api.types.infer_dtype(self.data, skipna=True)
-        if held != "mixed-integer":
-            return _OBJECTS.get(held, Kind.MIXED)
-        whole = all(type(value) in (bool, int) for value in self.values if present(value))
-        return Kind.NUMBERS if whole else Kind.MIXED
+        return Kind.NUMBERS if _are_numbers(self.data) else _OBJECTS.get(_held(self.data), Kind.MIXED)
 
     def numbers(self, advice: str = "") -> np.ndarray:
         """The column (N,) as finite doubles; 0 and 1 of booleans."""
@@ -110,6 +106,18 @@ class DataColumn:
             raise problem(self.where, got, "numbers", advice)
         out = self.data.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
         return finite(self.where, f"X[{self.name!r}]", out, advice)
+
+
+def _held(column: pd.Series) -> str:
+    """pandas' word for what a column of objects holds, missing values aside."""
+    return pd.api.types.infer_dtype(column, skipna=True)
+
+
+def _are_numbers(column: pd.Series) -> bool:
+    """Whether all objects of a column are numbers, perhaps of several types."""
+    held = _held(column)
+    several = held.startswith("mixed") and all(sort_of(value) == "numbers" for value in column if present(value))
+    return held in _NUMBERS or several
 
 
 def native(column: pd.Series) -> pd.Series:
@@ -317,8 +325,8 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
 
 def _plain_objects(where: str, name: Hashable, column: pd.Series) -> pd.Series:
     """A column of objects as numbers, booleans or dates where it holds these alone."""
-    held = pd.api.types.infer_dtype(column, skipna=True)
-    if held in _NUMBERS or (held == "boolean" and column.isna().any()):
+    held = _held(column)
+    if _are_numbers(column) or (held == "boolean" and column.isna().any()):
         return column.where(column.notna(), np.nan).astype(np.float64)
     if held == "boolean":
         return column.astype(bool)

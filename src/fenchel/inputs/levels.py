@@ -68,6 +68,7 @@ def mismatch(name: Hashable, value: Any, levels: list[Any]) -> tuple[str, str] |
         cure = f"X[{name!r}].astype({'int' if all(level == int(level) for level in levels) else 'float'})"
     elif mine == "text":
         cure = f"pandas.to_datetime(X[{name!r}])"
+        cure += f".dt.to_period({levels[0].freqstr!r})" if sort == "periods" else ""
     return sort, f"{cure} makes {sort} of it." if cure else ""
 
 
@@ -92,6 +93,8 @@ def inferred(name: Hashable, column: DataColumn, in_time: bool) -> list[Any]:
 
 def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
     """Numbers as they are, dates as days, pandas Periods by their count."""
+    import pandas as pd
+
     out = []
     for i, value in enumerate(values):
         if not present(value):
@@ -100,7 +103,7 @@ def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
         if sort == "periods":
             out.append(float(value.ordinal))
         elif sort == "dates":
-            out.append(value.timestamp() / _SECONDS)
+            out.append(pd.Timestamp(value).timestamp() / _SECONDS)
         elif sort == "numbers":
             out.append(float(value))
         else:
@@ -120,8 +123,10 @@ def _steps(where: str, name: Hashable, found: list[Any]) -> list[Any]:
     if sorts == {"dates"}:
         return _dates(where, name, pd.DatetimeIndex(sorted(found)))
     if sorts != {"numbers"}:
-        odd = next(value for value in found if sort_of(value) not in ("numbers", "dates", "periods"))
+        odd = next((value for value in found if sort_of(value) in (None, "text")), None)
         got = f"the column {name!r} holds {odd!r}, which has no place in time"
+        if odd is None:
+            got = f"the column {name!r} holds {' and '.join(sorted(map(str, sorts)))}"
         raise problem(where, got, "numbers or dates", advice)
     times = np.sort(np.array(found, dtype=np.float64))
     if (times == np.floor(times)).all() and np.ptp(times) < _SPARSEST * (100 + times.size):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import optional, problem
 from ..files import load
-from ..hyperparameters.priors import Normal
+from ..hyperparameters.priors import PC, Normal
 from ..inputs.levels import listed
 from ..outlines import labels_of, named_by
 from ..terms import WORDS
@@ -28,7 +28,6 @@ from .expressions import LONGEST
 from .fitted import FittedModel
 from .grammar import Call, Name, parse
 from .model import Model
-from .stated_priors import PC
 
 if TYPE_CHECKING:
     import pandas as pd

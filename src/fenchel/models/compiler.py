@@ -134,6 +134,7 @@ class Compiler:
 
     def __init__(self, scope: Scope, levels: Mapping[Hashable, Iterable[Hashable]]) -> None:
         self.scope, self.levels, self.out = scope, levels, Compiled()
+        self.applied: set[Hashable] = set()  # keys of ``levels`` that a term has taken
 
     def run(self, more: Sequence[Term] = ()) -> Compiled:
         """All of them, and ``more`` that were given as they are."""
@@ -142,7 +143,7 @@ class Compiler:
             for term in made:
                 if any(other.name == term.name for other in self.out.terms):
                     raise self.scope.refuse(part.at, f"{term.name} stands twice", "each term once")
-                self.out.terms.append(self._with_levels(term))
+                self.out.terms.append(self._with_levels(term, part.text))
                 if isinstance(part, Grouping):
                     self.out.written.setdefault(part.written, []).append(term.name)
         for term in more:
@@ -153,13 +154,21 @@ class Compiler:
                     raise problem("Model", f"{term!r}: {got}", expected, advice)
                 self._reads(name)
             self.out.terms.append(self._with_levels(term))
+        for key in self.levels:
+            if key not in self.scope.columns and key not in self.applied:
+                got = f"levels: {unknown(self.scope.frame, key)[0]}"
+                raise problem("Model", got, "columns or terms of the formula")
         return self.out
 
-    def _with_levels(self, term: T) -> T:
-        """The term with the levels that the user chose; of a product, each factor with its own."""
-        key = next((key for key in (term.name, *term.claims) if key in self.levels), None)
-        if key is not None and isinstance(term, LevelTerm):
-            return term.with_levels(self.levels[key])
+    def _with_levels(self, term: T, written: str = "") -> T:
+        """The term with the levels that the user chose under its name, its text in the formula or its column.
+
+        Each factor of a product has its own.
+        """
+        for key in (term.name, written, term.column):
+            if key is not None and key in self.levels:
+                self.applied.add(key)
+                return term.with_levels(self.levels[key])
         if isinstance(term, terms.Interaction):
             term = copy.copy(term)
             term.first, term.second = self._with_levels(term.first), self._with_levels(term.second)
@@ -291,8 +300,10 @@ class Compiler:
         group, covariance = part.group, None
         match group:
             case Call(word="gr", args=[inner, *more]):
-                covariance = group.options.get("cov") or (more[0] if more else None)
-                group = inner
+                named = [*more, *group.options.values()]
+                if len(named) > 1 or set(group.options) - {"cov"}:
+                    raise self.scope.refuse(group.at, f"{group.text} has other options", "gr(group, cov=A)")
+                covariance, group = (named[0] if named else None), inner
             case Call(word="mm") if part.slopes.strip() == "1":
                 return [self.term(Call("mm", group.args, group.options, group.at, part.text))]
             case Call(word="mm"):

@@ -309,22 +309,20 @@ def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument | Comp
     out: dict[str, Argument | Computed] = {}
     for p in about:
         match _argument(formula, p):
-            case Call(word="trials" | "event" | "exposure" | "weights" as key, args=[value], options={**more}) if (
-                not more
-            ):
-                out[key] = value
+            case Call(word=word, args=[value], options=options) if word in _BESIDE and not options:
+                out[word] = value
             case _:
                 wanted = "y | trials(n), event(e), exposure(e) or weights(w)"
                 raise refusal(formula, p.at, f"{p.text!r} behind |", wanted)
-    word = _CALL.match(first.text)
-    if word and word[1] in _PAIRS and first.text[-1] == ")":
-        pair = _cut(formula, first.at + word.end(), first.at + len(first.text) - 1, ",")
+    call = _CALL.match(first.text)
+    if call and call[1] in _PAIRS and first.text[-1] == ")":
+        pair = _cut(formula, first.at + call.end(), first.at + len(first.text) - 1, ",")
         if len(pair) != 2 or any(not p.text or _NUMBER.fullmatch(p.text) or _OPTION.match(p.text) for p in pair):
             wanted = "cens(time, event), interval(lower, upper) or cbind(successes, failures)"
             raise refusal(formula, first.at, f"{first.text!r}", wanted)
         own, other = pair
         plain = _NAME.fullmatch(other.text)
-        out[_PAIRS[word[1]]] = Name(other.text.strip("`"), other.at) if plain else Computed(other.text, other.at)
+        out[_PAIRS[call[1]]] = Name(other.text.strip("`"), other.at) if plain else Computed(other.text, other.at)
         return Piece(f"`{own.text.strip('`')}`", own.at) if _NAME.fullmatch(own.text) else own, out
     return first, out
 

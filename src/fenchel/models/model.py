@@ -19,7 +19,7 @@ from ..distributed import is_dask
 from ..files import Stated, Statement, is_loading, stated
 from ..hyperparameters.integration import integrate as integrate_over
 from ..hyperparameters.learning import learn
-from ..inputs.frames import Dropped, Table, missing, read_frame, unknown, used
+from ..inputs.frames import Dropped, Table, missing, read_frame, used
 from ..inputs.observations import read_family
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
@@ -198,7 +198,7 @@ class Model(Stated):
         family = "gaussian" if spec.family is None else spec.family
         self.seconds = [SecondPredictor(word, text, scope, family) for word, text in asked.items() if text is not None]
         self.response = Response(scope, family, given, self.seconds, spec.zeros_unobserved)
-        self.compiled = Compiler(scope, _levels(scope, spec.levels)).run(spec.terms)
+        self.compiled = Compiler(scope, spec.levels).run(spec.terms)
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
@@ -427,11 +427,3 @@ class Model(Stated):
 
 _self, *_given = signature(Model.__init__).parameters.values()
 Model.__signature__ = Signature(_given)  # type: ignore[attr-defined]  # not that of __new__
-
-
-def _levels(scope: Scope, levels: Mapping[Hashable, Iterable[Hashable]]) -> Mapping[Hashable, Iterable[Hashable]]:
-    known = {part.text for part in scope.parsed.terms}
-    for key in levels:
-        if key not in known and key not in scope.columns and ":" not in str(key):
-            raise problem("Model", f"levels: {unknown(scope.frame, key)[0]}", "columns or terms of the formula")
-    return levels

@@ -186,9 +186,10 @@ class Response:
         if "trials" in own.needs and not {"trials", "failures"} & set(self.given):
             raise without_trials(str(family), self.name, scope.frame[self.name] if bare else ())
         for key, value in self.given.items():
-            if value in [name for name in _reads(value) if name not in scope.columns]:
-                got, expected, advice = unknown(scope.frame, value)
-                raise problem("Model", f"{key}: {got}", expected, advice)
+            for name in _reads(value):
+                if name not in scope.columns:
+                    got, expected, advice = unknown(scope.frame, name)
+                    raise problem("Model", f"{key}: {got}", expected, advice)
 
     @property
     def names(self) -> list[str]:

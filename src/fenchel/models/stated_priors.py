@@ -67,7 +67,7 @@ def term_named(terms: Sequence[Term], key: Any) -> Term | None:
 
 def terms_over(terms: Sequence[Term], column: Any) -> list[Term]:
     """The terms whose levels are those of a column."""
-    return [term for term in terms if getattr(term, "column", None) == column or term.claims == (column,)]
+    return [term for term in terms if term.column == column or term.claims == (column,)]
 
 
 def ambiguous(where: str, key: Any, names: Sequence[Any]) -> Refusal:

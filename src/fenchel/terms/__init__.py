@@ -13,7 +13,7 @@
     VecchiaProcess                          over a few columns
     Generic                                 any structure matrix
     Interaction, Replicated                 space by time; a series for each group
-    SumOfTerms                                   their sum, as one family
+    SumOfTerms                              their sum, as one family
 
 ``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share; ``register`` gives a term of
 one's own a word in formulas.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -433,6 +433,10 @@ class Term(Stated, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+    def with_levels(self, levels: Iterable[Hashable]) -> Self:
+        """The same term over levels that the user chose; refused by a term that is not over the levels of a column."""
+        raise problem("Model", f"levels of {str(self.name)!r}", "levels of a term over the levels of one column")
 
     def with_priors(self, priors: Sequence[ScalarPrior | None]) -> Self:
         """The same term with other priors of its hyperparameters."""

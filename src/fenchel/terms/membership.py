@@ -203,7 +203,8 @@ class KnownCovariance(LevelTerm):
         """A slope in another column for each group, with the same covariance."""
         where = type(self).__name__
         structure, labels = self._sparse(where, self.matrix)[0], self._labels(where)
-        return Generic(self.column, structure, by=by, levels=labels, name=self.name)
+        named = labels != list(range(len(labels)))  # numbers say nothing of where counting begins: ``Generic`` asks
+        return Generic(self.column, structure, by=by, levels=labels if named else None, name=self.name)
 
     def _labels(self, where: str) -> list[Hashable]:
         matrix = self.matrix

@@ -30,8 +30,9 @@ def register(kind: T) -> T:
     word = kind.word
     if word is None or not word.isidentifier():
         raise problem("register", f"the word of {kind.__name__} is {word!r}", 'a name such as "cyclic"')
-    if WORDS.get(word, kind) is not kind:
-        raise problem("register", f"{word}() is {WORDS[word].__name__} already", "another word")
+    known = WORDS.get(word, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):  # a notebook cell may run twice
+        raise problem("register", f"{word}() is {known.__name__} already", "another word")
     WORDS[word] = kind
     return kind
 
