@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from conftest import difference
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln
@@ -149,8 +150,9 @@ def test_an_inflation_slope_is_that_of_maximum_likelihood(draw, near):
         return -np.where(z == 0, np.logaddexp(count, -np.logaddexp(0.0, -logit)), count).sum()
 
     best = minimize(loss, [1.0, 0.0, -1.0, 0.0], method="BFGS")
+    hessian = difference(lambda b: difference(loss, b, 1e-4), best.x, 1e-4)
     asked = {"family": "zero-inflated-poisson", "zero": "~ x"}
-    expected, se = best.x[3] / x.std(), np.sqrt(best.hess_inv[3, 3]) / x.std()
+    expected, se = best.x[3] / x.std(), np.sqrt(np.linalg.inv(hessian)[3, 3]) / x.std()
     for options, within in (({"fixed_sd": 1e3}, 0.03), ({}, near), ({"priors": {"zero": None}}, 0.03)):
         fit = fenchel.fit("z ~ x", data, **asked, **options)
         slope = fit.hyperparameters.loc[("zero (logit of a zero)", "x"), "value"]
