@@ -1,5 +1,7 @@
 """Factor models: every row against a fit of its own, gradients against differences, closed forms, monotone learning."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from factor_tables import factor_model, parameters_of
@@ -10,6 +12,7 @@ from sklearn.decomposition import FactorAnalysis
 import fenchel
 from fenchel.factors.learning import learn, rotated
 from fenchel.factors.prediction import cells as cells_of
+from fenchel.factors.row_search import solve_rows, some_rows
 from fenchel.factors.selection import integrated
 from fenchel.factors.starts import Starts
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
@@ -279,3 +282,71 @@ def test_refusals():
         factor_model(["bernoulli", "poisson"], [2, 0], 3)
     with pytest.raises(ValueError, match="strength"):
         learn(factor_model(["bernoulli"], [2], 1), np.ones((3, 1)), strength="strong")
+
+
+# -- the search of all rows ------------------------------------------------------------------------
+def _ordinal_too(L, rows):
+    """A model with ordered levels beside the others, its parameters and a table."""
+    model = factor_model([*KINDS, "ordinal"], [*LEVELS, 4], L)
+    rng = np.random.default_rng(2)
+    shape = (model.n_predictors, L)
+    offset = 0.3 * rng.normal(size=shape[0])
+    offset[-1] = 0.0
+    variance = np.where(model.gaussian, 0.7, np.nan)
+    p = parameters_of(model, rng.normal(size=shape), offset, variance, [-1.0, 0.0, 1.5])
+    return model, p, np.column_stack([mixed_table(rows), rng.integers(0, 4, rows)])
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it():
+    model, p, values = _ordinal_too(2, 40)
+    values[3] = np.nan  # ends at once
+    values[5, 1] = 400.0  # takes many steps
+    together = model.rows(values, p)
+    alone = [model.rows(values[[r]], p) for r in range(len(values))]
+    assert together.converged
+    assert len({one.n_iter for one in alone}) > 2  # so that rows leave the arrays at different times
+    for r, one in enumerate(alone):
+        assert together.elbo[r] == pytest.approx(one.elbo[0], abs=1e-7)
+        np.testing.assert_allclose(together.mean[r], one.mean[0], atol=1e-4)
+        np.testing.assert_allclose(together.covariance[r], one.covariance[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("L", [2, 5])
+def test_newtons_whole_system_is_the_same_for_one_row_and_for_many(L):
+    """Its largest part is computed in one of two ways, by the number of rows."""
+    model, p, values = _ordinal_too(L, 60)
+    with np.errstate(all="ignore"):
+        problems = model.layout.problems(values, p)
+        s = problems.begin()
+        at = problems.at(s)
+        ds, promised = problems.newton(at, True)
+        for r in (0, 7, 59):
+            row = np.array([r])
+            alone, own = problems.take(row).newton(some_rows(at, row), True)
+            np.testing.assert_allclose(alone[:, 0], ds[:, r], rtol=1e-8, atol=1e-10)
+            np.testing.assert_allclose(own[0], promised[r], rtol=1e-8, atol=1e-12)
+
+
+def test_a_singular_system_ends_its_own_row_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 30, 7))
+    H, r = np.einsum("ikr,jkr->ijr", X, X), rng.normal(size=(30, 7))
+    expected = np.linalg.solve(H.transpose(2, 0, 1), r.T[:, :, None])[:, :, 0].T
+    H[..., 4] = 0.0
+    x = solve_rows(H, r)
+    assert np.isnan(x[:, 4]).all()
+    others = np.arange(7) != 4
+    np.testing.assert_allclose(x[:, others], expected[:, others], rtol=1e-10)
+
+
+def test_many_factors_need_no_array_larger_than_their_matrices():
+    """Rows of 30 predictors and 24 factors: the matrices of all rows together are some 5 MB."""
+    model = factor_model(["bernoulli"] * 26 + ["multinomial"], [2] * 26 + [5], 24)
+    p = parameters(model)
+    values = np.random.default_rng(0).integers(0, 2, size=(1000, 27)).astype(float)
+    tracemalloc.start()
+    fit = model.evidence(values, p)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert fit.optimal
+    assert peak < 80e6

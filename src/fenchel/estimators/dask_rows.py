@@ -37,7 +37,6 @@ from ..distributed.precision import GroupedVariances
 from ..distributed.row_sums import TableMoments, ValueCounts
 from ..files import searched
 from ..inputs.observations import Target, known, read_labels, read_observations
-from ..likelihoods.base import Likelihood
 
 if TYPE_CHECKING:
     from .linear import LinearModel
@@ -64,11 +63,10 @@ def partitions_target(
 ) -> tuple[Target, np.ndarray | None]:
     """The target of any likelihood, and the words that its levels are called."""
     own = known(likelihood)
-    if isinstance(own, Likelihood):
-        for key in own.row_parameters:
-            if np.ndim(getattr(own, key)) > 0:
-                got = f"{own!r} holds {key} of its own, and rows are in partitions"
-                raise problem(where, got, f"fit(X, y, {key}=...)", "Give it as a Dask array, cut as X is.")
+    rows_own = {} if own is None else own.row_values
+    for key in (key for key, value in rows_own.items() if np.ndim(value) > 0):
+        got = f"{own!r} holds {key} of its own, and rows are in partitions"
+        raise problem(where, got, f"fit(X, y, {key}=...)", "Give it as a Dask array, cut as X is.")
     y, w, moments = values.y, values.weight, values.moments
     if y.dtype.kind not in "biuf" and own is not None and own.ordered:
         got = f"y holds {holds(y) or 'words'} in partitions, and their order is not known"

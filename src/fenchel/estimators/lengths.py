@@ -162,8 +162,7 @@ def default_kernel(target: Target, weights: Any, latent: KernelLatent) -> Any:
     It is the first of them where none can be fitted. ``latent`` has the rows and the level, and any kernel.
     """
     likelihood = target.likelihood
-    own = [getattr(likelihood, key) for key in likelihood.row_parameters]
-    columns = [value for value in own if np.ndim(value) == 1]
+    columns = [value for value in likelihood.row_values.values() if np.ndim(value) == 1]
     rows, w = few_rows(np.column_stack([latent.X, target.y, *columns]), weights)
     X = latent.X[rows]
     kernels = default_kernels(X, target.scale**2)

@@ -1,7 +1,7 @@
-"""The bounds of all cells of a table at once: tau(s), k(tau), lam(tau) and the gaps of ``likelihoods/``, by numpy.
+"""The bounds of all cells of a table at once: tau(s), k(tau), lam(tau) and the gaps of ``likelihoods/``.
 
-A column has one potential a predictor, an ordinal one two. Arrays have a row for each potential and a column for each
-row of the table, (Q, R).
+A potential is one coordinate s of the dual: a column has one for each of its predictors, an ordinal
+column two. Arrays are (Q, R): a row for each potential, a column for each row of the table.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ LOGISTIC, TILTED, COUNT, REAL, SOFTMAX, ORDERED, ORDERED_TILTED = range(7)  # ki
 
 
 def _rise(x: np.ndarray) -> np.ndarray:
+    """e^x - 1 - x without cancellation near 0."""
     series = x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
     return np.where(np.abs(x) < 0.03, series, np.expm1(x) - x)
 
@@ -33,6 +34,7 @@ def _log_mean_exp(p: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _coin(tau: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    """log(tau e^((1 - tau) delta) + (1 - tau) e^(-tau delta)), the gap of a logistic bound whose s is delta off."""
     v, lead = tau * (1.0 - tau), 1.0 - 2.0 * tau
     fourth, fifth = 1.0 - 6.0 * v, lead * (1.0 - 12.0 * v)
     series = lead / 3 + delta * (fourth / 12 + delta * (fifth / 60 + delta * (1.0 - 30.0 * v * fourth) / 360))
@@ -45,6 +47,7 @@ def _coin(tau: np.ndarray, delta: np.ndarray) -> np.ndarray:
 
 
 def _tilted(h: np.ndarray, rho: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """The root s of s = h - rho/2 tanh(s/2), by Newton's method from ``near``."""
     size, half = np.abs(h), rho / 2
     least = np.maximum(size / (1.0 + half / 2), size - half)
     s = np.maximum(np.where(h < 0.0, -near, near), least)
@@ -68,7 +71,7 @@ class Sites:
     lam: np.ndarray
     slope: np.ndarray  # dlam/dtau
     spread: np.ndarray
-    slack: list[np.ndarray]  # (n, R) of each group of softmax columns
+    slack: np.ndarray  # (S, R)  probability of the reference level of each softmax column
 
 
 class Cells:
@@ -80,8 +83,9 @@ class Cells:
 
     Attributes:
     soft, count, real : the potentials of each kind
-    softmax : those of columns with several levels, (n, K - 1) for each K
+    softmax : for each K the potentials (n, K - 1) of the n columns with K levels, and their rows in ``Sites.slack``
     ordered : column, first potential and levels of each ordered column
+    seen : whether a cell has data
     live : whether there is a potential: a cell without data has none, an open end of a level neither
     """
 
@@ -98,7 +102,7 @@ class Cells:
         column, widths = np.repeat(np.arange(kind.size), np.diff(first)), np.diff(first)
         what, y = kind[column], values.T[column]
         self.mt = mt[:, None]
-        self.live = ~np.isnan(y)
+        self.live = self.seen = ~np.isnan(y)
         self.y = y = np.where(self.live, y, 0.0)
         self.soft = np.flatnonzero((what <= TILTED) | (what >= ORDERED))
         self.count, self.real = np.flatnonzero(what == COUNT), np.flatnonzero(what == REAL)
@@ -111,11 +115,12 @@ class Cells:
         # alpha = sign tau - target
         self.target = np.where(what[:, None] < ORDERED, y, 0.0)
         self.target[self.real] /= self.v
-        self.softmax = []  # columns by their number of levels, their potentials (n, K - 1)
+        self.softmax, self.n_softmax = [], 0
         for width in np.unique(widths[kind == SOFTMAX]):
             at = first[:-1][(kind == SOFTMAX) & (widths == width)][:, None] + np.arange(width)
             self.target[at] = y[at] == np.arange(width)[:, None]
-            self.softmax.append(at)
+            self.softmax.append((at, slice(self.n_softmax, self.n_softmax + len(at))))
+            self.n_softmax += len(at)
         # ordered levels: log(1 + e^(s - shift)), and the distance of the ends of a level
         self.ordered = [(j, first[j], levels[j]) for j in np.flatnonzero(kind >= ORDERED)]
         self.shift, self.between = np.zeros_like(y), np.full((len(self.ordered), y.shape[1]), np.inf)
@@ -125,7 +130,7 @@ class Cells:
             self.shift[q], self.shift[q + 1] = ends[level + 1], -ends[level]
             self.between[i] = np.where(self.live[q], ends[level + 1] - ends[level], np.inf)
         closed = np.isfinite(self.shift)
-        self.live &= closed
+        self.live = self.seen & closed
         self.shift = np.where(closed, self.shift, 0.0)
         constant = [
             np.where(self.live[self.count], gammaln(y[self.count] + 1.0), 0.0),
@@ -137,13 +142,14 @@ class Cells:
     def take(self, rows: np.ndarray) -> Cells:
         """The cells of some rows of the table."""
         out = copy.copy(self)
-        for name in ("y", "live", "target", "shift", "between", "constant"):
+        for name in ("y", "live", "seen", "target", "shift", "between", "constant"):
             setattr(out, name, getattr(self, name)[..., rows])
         return out
 
     def sites(self, s: np.ndarray) -> Sites:
         """Every potential at s (Q, R)."""
-        soft, count, real, live, slack = self.soft, self.count, self.real, self.live, []
+        soft, count, real, live = self.soft, self.count, self.real, self.live
+        slack = np.empty((self.n_softmax, s.shape[1]))
         tau, spread, k = np.empty_like(s), np.empty_like(s), np.empty_like(s)
         if soft.size:
             shift = self.shift[soft]
@@ -157,7 +163,7 @@ class Cells:
         if count.size:
             tau[count] = spread[count] = t = np.exp(s[count])
             k[count] = t * (s[count] - 1.0)
-        for at in self.softmax:
+        for at, own in self.softmax:
             top = np.maximum(s[at].max(axis=1, keepdims=True), 0.0)
             e, rest = np.exp(s[at] - top), np.exp(-top)
             total = e.sum(axis=1, keepdims=True) + rest
@@ -165,7 +171,7 @@ class Cells:
             tau[at] = spread[at] = t = e / total
             k[at] = t * (s[at] - level)
             k[at[:, 0]] -= (rest * level)[:, 0]
-            slack.append(rest[:, 0])
+            slack[own] = rest[:, 0]
         tau[real], spread[real] = s[real] / self.v, 1.0 / self.v
         lam = np.where(self.tilted | (self.bends == 0.0), spread, tau) * live
         slope = np.where(self.tilted, 1.0 - 2.0 * tau, self.bends) * live
@@ -177,14 +183,15 @@ class Cells:
         return Sites(value, tau, alpha, lam, slope, spread * live, slack)
 
     def gap(self, s: np.ndarray, site: Sites, h: np.ndarray, rho: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """The gap of every row."""
+        """The gap of every row (R,), whose predictors have mean h and variance rho, g being the slope in tau."""
         soft, count, real, tau = self.soft, self.count, self.real, site.tau
         out = 0.5 * np.sum(g[real] ** 2 / self.v, axis=0)
         if count.size:
             out += np.sum(tau[count] * _rise(-g[count]), axis=0)
         if soft.size:
             out += np.sum(self._soft_gap(s[soft], tau[soft], site.spread[soft], h[soft], rho[soft], g[soft]), axis=0)
-        for at, rest in zip(self.softmax, site.slack, strict=True):
+        for at, own in self.softmax:
+            rest = site.slack[own]
             p = np.concatenate([tau[at], rest[:, None]], axis=1)
             x = np.concatenate([-g[at], 0.0 * rest[:, None]], axis=1)
             out += np.sum(_log_mean_exp(p, x - np.sum(p * x, axis=1, keepdims=True)), axis=0)
@@ -193,6 +200,7 @@ class Cells:
     def _soft_gap(
         self, s: np.ndarray, tau: np.ndarray, spread: np.ndarray, h: np.ndarray, rho: np.ndarray, g: np.ndarray
     ) -> np.ndarray:
+        """Of logistic potentials, each a row of these arrays."""
         tilted = self.tilted[self.soft]
         if not tilted.any():
             return _coin(tau, -g)
@@ -211,7 +219,7 @@ class Cells:
     def bounded(self, site: Sites, ds: np.ndarray) -> np.ndarray:
         """ds with every move held to its reach; in a softmax, relative to the mean of all classes."""
         out = np.clip(ds, -self.reach, self.reach)
-        for q in self.softmax:
+        for q, _ in self.softmax:
             mean = np.sum(site.spread[q] * ds[q], axis=1, keepdims=True)
             out[q] = np.clip(ds[q] - mean, -REACH, REACH) - np.clip(-mean, -REACH, REACH)
         return out
@@ -229,7 +237,7 @@ class Cells:
             tau[at] = np.where(self.between[i] < np.inf, 0.25, tau[at])
         tau = np.clip(tau, 1e-12, 1.0 - 1e-12)
         s[soft] = np.log(tau / (1.0 - tau)) + self.shift[soft]
-        for q in self.softmax:
+        for q, _ in self.softmax:
             top = np.maximum(mt[q].max(axis=1, keepdims=True), 0.0)
             e, rest = np.exp(mt[q] - top), np.exp(-top)
             total, hot = e.sum(axis=1, keepdims=True) + rest, self.target[q]

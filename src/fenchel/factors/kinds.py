@@ -58,7 +58,7 @@ def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
 
 def _named(where: str, what: str, word: Any) -> Wanted:
     if isinstance(word, Likelihood):
-        rows = [key for key in word.row_parameters if np.ndim(getattr(word, key))]
+        rows = [key for key, value in word.row_values.items() if np.ndim(value)]
         if rows:
             raise problem(where, f"{what} has its {rows[0]} by row", "one number: a table may get other rows")
         return word

@@ -5,7 +5,7 @@
 b0 are the offsets of a table without factors, and the last term (not for gaussian columns) only holds those that would
 run away: a level that was never seen, a column of zeros. The likelihoods' own parameters, but for the noise of gaussian
 columns, are held in the same way. A complete table of gaussian columns is learned from its moments, and from the closed
-form where they share one noise (``moments.py``). By ``hyperparameters/search.py`` with exact gradients, every row's fit
+form where they share one noise (``starts.py``). By ``hyperparameters/search.py`` with exact gradients, every row's fit
 warm-started from the last. The objective of the accepted steps never falls by more than the rows' gaps. The prior's
 strength is chosen, or learned by MacKay's rule at the optimum: with H_p = sum_r lam_rp E[z z'] the curvature in the
 loadings of predictor p,

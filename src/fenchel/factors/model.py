@@ -2,8 +2,8 @@
 
 A multinomial column of K levels has K - 1 predictors (log-sum: the tilted bound wants predictors that are independent a
 priori, and those of a cell share z), every other column one. Ordered levels have offset 0: their cutpoints hold it. The
-evidence of a table is the sum over its rows, each a small problem of its own: ``dual.py`` solves them where
-it knows every likelihood, ``general.py`` where it does not. At the optimum, by the envelope theorem,
+evidence of a table is the sum over its rows, each a small problem of its own, which the engines of
+``row_engines.py`` solve. At the optimum, by the envelope theorem,
 
     dP/dW = -sum_r (alpha_r m_r' + Lam_r W V_r),   dP/db = -sum_r alpha_r,   of a likelihood's own: -sum_r df/dtheta
 """
@@ -187,8 +187,12 @@ class FactorModel:
                 "Leave the categories out, or make them a column of 0 and 1 for each level.",
             )
 
+    def of_predictors(self, x: ArrayLike) -> np.ndarray:
+        """What columns have (D,), for each of their predictors (P,)."""
+        return np.repeat(x, self.widths)
+
     def check(self, p: Parameters) -> None:
-        """Refuse parameters of another model: compiled loops rely on their shapes."""
+        """Refuse parameters of another model: the fits rely on their shapes."""
         shapes = np.shape(p.loadings), np.shape(p.offset)
         kinds = [(type(own), own.n_predictors, own.theta.size) for own in p.likelihoods]
         mine = [(type(own), own.n_predictors, own.theta.size) for own in self.likelihoods]
@@ -198,7 +202,7 @@ class FactorModel:
 
     @staticmethod
     def _unknown(likelihood: Likelihood) -> bool:
-        from .dual import code
+        from .row_engines import code
 
         return code(likelihood) is None
 
@@ -219,8 +223,8 @@ class FactorModel:
 
     @cached_property
     def layout(self) -> Any:
-        """Where the potentials of ``dual.py`` are; None where it does not know a likelihood."""
-        from .dual import Layout
+        """Where the potentials of the dual are; None where it does not know a likelihood."""
+        from .row_engines import Layout
 
         return None if any(map(self._unknown, self.likelihoods)) else Layout(self)
 
@@ -228,15 +232,15 @@ class FactorModel:
         self, values: np.ndarray, p: Parameters, start: ArrayLike | None, tol: float, max_iter: int = 200
     ) -> Solved:
         """q of every row of one stretch."""
-        from . import dual, general
+        from .row_engines import DualRows, GeneralRows
 
         expected = (self.n_predictors, self.n_components)
         if p.loadings.shape != expected or p.offset.shape != expected[:1] or values.shape[1] != self.n_columns:
             got = f"a table of {values.shape[1]} columns meets loadings of shape {p.loadings.shape}"
             raise problem("FactorModel", got, f"{self.n_columns} columns and {expected}")
         if self.layout is None:
-            return general.Rows(self, values, p, start, tol, max_iter)
-        return dual.DualRows(self, values, p, start, tol, max_iter)
+            return GeneralRows(self, values, p, start, tol, max_iter)
+        return DualRows(self, values, p, start, tol, max_iter)
 
     def rows(self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8) -> RowFits:
         """Fit q of every row at given parameters."""
@@ -263,7 +267,7 @@ class FactorModel:
             pooled = small.unpack(found.lam.T @ found.V)
             second = pooled + small.unpack(found.lam.T @ small.pairs(found.mean))
             W = design_slope(found.alpha, found.mean, pooled, p.loadings)
-            b = np.where(np.repeat(self.ordered, self.widths), 0.0, -found.alpha.sum(axis=0))
+            b = np.where(self.of_predictors(self.ordered), 0.0, -found.alpha.sum(axis=0))
             own, ended = np.concatenate([np.zeros(0), *found.slopes()]), (found.n_iter, found.converged)
             return TableFit(found.total, found.off, W, b, own, second, *ended, [found.s], tol)
 

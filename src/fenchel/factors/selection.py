@@ -1,6 +1,6 @@
 """How many factors: by the evidence of the whole table, and by cells that were hidden and then predicted.
 
-The evidence of a number of factors has the loadings integrated out (``curvature.py``); the bound at the learned
+The evidence of a number of factors has the loadings integrated out; the bound at the learned
 loadings alone rises with every factor, for a given strength. It is an approximation, not a bound. Held-out cells need
 none: a share of the cells is hidden, the model learned without them, and -log2 p of each given the rest of its row is
 its cost in bits (of a real number, whose p is a density, it may be negative).

@@ -108,10 +108,16 @@ class Likelihood(Predicted, Stated, ABC):
             raise problem(self.name, f"{unknown[0]!r} is no parameter of its rows", f"one of: {known}")
         return self.changed(**values)
 
+    @property
+    def row_values(self) -> dict[str, Any]:
+        """Those of ``row_parameters`` that were given, by name."""
+        own = {key: getattr(self, key) for key in self.row_parameters}
+        return {key: value for key, value in own.items() if value is not None}
+
     def take(self, index: Any) -> Self:
         """The same likelihood for some of its rows."""
-        own = {key: getattr(self, key) for key in self.row_parameters}
-        some = {key: np.asarray(value)[index] for key, value in own.items() if np.ndim(value) == 1} | self.taken(index)
+        own = self.row_values.items()
+        some = {key: np.asarray(value)[index] for key, value in own if np.ndim(value) == 1} | self.taken(index)
         return self.changed(**some) if some else self
 
     def lenient(self) -> Self:

@@ -78,7 +78,7 @@ def cholesky(M: np.ndarray) -> np.ndarray:
 
 
 def triangle_inverse(C: np.ndarray) -> np.ndarray:
-    """Of lower triangles."""
+    """The inverse of every lower triangle; what is above the diagonal is ignored."""
     D = np.zeros_like(C)
     for i in range(C.shape[0]):
         D[i, i] = 1.0 / C[i, i]
@@ -87,9 +87,13 @@ def triangle_inverse(C: np.ndarray) -> np.ndarray:
 
 
 def inverse_of(C: np.ndarray) -> np.ndarray:
-    """(C C')^-1."""
+    """(C C')^-1; no array is larger than C."""
     D = triangle_inverse(C)
-    return np.sum(D[:, :, None] * D[:, None], axis=0)
+    out = np.zeros_like(C)
+    for k in range(C.shape[0]):
+        row = D[k, : k + 1]
+        out[: k + 1, : k + 1] += row[:, None] * row
+    return out
 
 
 def solve(C: np.ndarray, r: np.ndarray) -> np.ndarray:

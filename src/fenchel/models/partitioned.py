@@ -207,7 +207,7 @@ class PartitionedModel(Model):
         """The likelihood where learning starts, by y of all rows."""
         response, sketch = self.response, self.target
         own = sketch.likelihood
-        rows = {key: getattr(own, key) for key in own.row_parameters if getattr(own, key) is not None}
+        rows = own.row_values
         y, beside, weights = rows_for_all(found["values"], response.family, list(rows))
         self.standing = y
         family = response.family
