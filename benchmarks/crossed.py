@@ -107,7 +107,7 @@ def measured(label: str, work: Any) -> Any:
 def crossed(family: str, rows: int, with_r: bool) -> None:
     data = ratings(family, rows)
     fit = measured(f"{family}, {rows} rows", lambda: fenchel.fit(FORMULA, data, family))
-    sds = dict(zip(SDS, np.exp(-0.5 * fit.theta[:3]), strict=True))
+    sds = dict(zip(SDS, np.exp(fit.theta[:3]), strict=True))
     said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
     print(f"  x {fit.coefficients.loc['x', 'mean']:.4f}{said}", flush=True)
     if not fit.converged:
@@ -133,7 +133,7 @@ def levels(family: str, first: int, second: int, rows: int, engine: str) -> None
     data = pd.DataFrame({"y": np.asarray(y, dtype=float), "x": x, "s": s, "d": d})
     label = f"{family}, {first} x {second}"
     fit = measured(label, lambda: fenchel.fit("y ~ x + (1|s) + (1|d)", data, family, engine=engine))
-    sds = dict(zip(("s", "d"), np.exp(-0.5 * fit.theta[:2]), strict=True))
+    sds = dict(zip(("s", "d"), np.exp(fit.theta[:2]), strict=True))
     said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
     noise = f"  noise {fit.found.likelihood.variance**0.5:.4f}" if family == "gaussian" else ""
     print(f"  x {fit.coefficients.loc['x', 'mean']:.4f}{said}{noise}", flush=True)
@@ -163,7 +163,7 @@ def insteval(family: str, flat: bool) -> None:
     priors = {f"(1|{name})": None for name in SDS} if flat else None
     label = f"InstEval, {family}{', flat' if flat else ''}"
     fit = measured(label, lambda: fenchel.fit(formula, data, family, priors=priors))
-    sds = dict(zip(SDS, np.exp(-0.5 * fit.theta[:3]), strict=True))
+    sds = dict(zip(SDS, np.exp(fit.theta[:3]), strict=True))
     said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
     print(f"  service {fit.coefficients['mean'].iloc[1]:.4f}{said}", flush=True)
 
@@ -191,7 +191,7 @@ def own_effects(rows: int) -> None:
         return learn(Poisson(), family, y)
 
     found = measured(f"poisson, {rows} own effects", work)
-    print(f"  sd {np.exp(-0.5 * found.theta[0]):.4f}", flush=True)
+    print(f"  sd {np.exp(found.theta[0]):.4f}", flush=True)
 
 
 def islands(number: int) -> None:
@@ -204,7 +204,7 @@ def islands(number: int) -> None:
         return learn(Poisson(), gmrf.stack([(gmrf.icar(graph), np.arange(6 * number))]), y)
 
     found = measured(f"poisson, {number} islands", work)
-    print(f"  sd {np.exp(-0.5 * found.theta[0]):.4f}", flush=True)
+    print(f"  sd {np.exp(found.theta[0]):.4f}", flush=True)
 
 
 def interaction(regions: int) -> None:

@@ -72,14 +72,14 @@ def volatility() -> Case:
     from fenchel.datasets import load_stochvol
 
     y = load_stochvol().returns
-    prior = independent({0: PCDeviation(1.0, 0.01, power=2.0), 1: Normal(4.0, 1.5)})
+    prior = independent({0: PCDeviation(1.0, 0.01), 1: Normal(4.0, 1.5)})
 
     def family() -> Family:
         chain = gmrf.ar1(y.size, 0.95, 0.5)
         field = gmrf.MarkovField(chain.build, chain.theta, chain.names, chain.bounds, log_prior=prior)
         return gmrf.stack([(field, np.arange(y.size))], fixed_variance=100.0, offset=float(np.log(np.mean(y**2))))
 
-    return Case(StochasticVolatility(), family, y, lambda mode: lambda t: [np.exp(t[0] / 2), np.tanh(t[1] / 2)])
+    return Case(StochasticVolatility(), family, y, lambda mode: lambda t: [np.exp(t[0]), np.tanh(t[1] / 2)])
 
 
 def pima() -> Case:

@@ -1,6 +1,6 @@
 """A smooth rate of British coal-mining disasters, 1851 to 1962: a second-order random walk with level and trend.
 
-y_t ~ Poisson(e^eta_t),   eta = level + slope t + walk,   the walk's precision learned by its evidence gradient
+y_t ~ Poisson(e^eta_t),   eta = level + slope t + walk,   the walk's sd learned by its evidence gradient
 
 python examples/coal_disasters.py [picture.png]
 """
@@ -35,7 +35,7 @@ def main(picture=None):
     field = gmrf.stack([(gmrf.rw2(n, precision=100.0), np.arange(n))], fixed=coal.year)
     sol, theta = learn(field, Poisson(), coal.count)
     print(sol.summary())
-    print(f"\n  precision of the walk e^{theta[0]:.2f}; leave-one-out elpd {sol.loo().elpd:.1f}")
+    print(f"\n  sd of a step of the walk {np.exp(theta[0]):.4f}; leave-one-out elpd {sol.loo().elpd:.1f}")
     if picture:
         from matplotlib.figure import Figure
 

@@ -26,12 +26,12 @@ def main(picture=None):
         last = fenchel.infer(likelihood, field.at(theta), sids.deaths, tol=1e-10, start=last)
         return -last.elbo, -field.gradient(last, theta)
 
-    best = minimize(negative, field.theta, jac=True, bounds=[(-3, 8), (-4, 4)], method="L-BFGS-B").x
+    best = minimize(negative, field.theta, jac=True, bounds=[(-4, 1.5), (-4, 4)], method="L-BFGS-B").x
     sol = fenchel.infer(likelihood, field.at(best), sids.deaths, tol=1e-10)
     print(sol.summary())
     risk = likelihood.predictive_mean(sol.posterior.mean, sol.posterior.variance) / sids.expected
     alone = np.flatnonzero(np.asarray(sids.adjacency.sum(axis=1)).ravel() == 0)
-    print(f"\n  precision {np.exp(best[0]):.2f}, structured share {1 / (1 + np.exp(-best[1])):.2f}")
+    print(f"\n  sd {np.exp(best[0]):.2f}, structured share {1 / (1 + np.exp(-best[1])):.2f}")
     print("  without neighbours: " + ", ".join(f"{sids.county[i]} (risk {risk[i]:.2f})" for i in alone))
     for i in np.argsort(-risk)[:3]:
         print(

@@ -156,7 +156,7 @@ def test_the_field_is_the_dense_model():
     A = sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0.0]]))
     both, alone = demo.fields(A)
     L = np.diag([1.0, 2.0, 1.0]) - A.toarray()
-    y, theta = [1.0, 4.0, 0.0], np.log([3.0, 5.0])
+    y, theta = [1.0, 4.0, 0.0], -0.5 * np.log([3.0, 5.0])
     for field, t, K in (
         (both, theta, np.linalg.pinv(L) / 3 + np.eye(3) / 5 + demo.INTERCEPT_VARIANCE),
         (alone, theta[1:], np.eye(3) / 5 + demo.INTERCEPT_VARIANCE),

@@ -58,7 +58,7 @@ def test_the_volatility_example(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("load", "printed"),
-    [(lambda: load("coal_disasters"), "precision of the walk"), (lambda: load("infant_deaths"), "without neighbours")],
+    [(lambda: load("coal_disasters"), "sd of a step"), (lambda: load("infant_deaths"), "without neighbours")],
 )
 def test_the_examples_with_learned_precisions(load, printed, tmp_path, capsys):
     sol = load().main(tmp_path / "picture.png")

@@ -129,7 +129,7 @@ def test_learning_stays_within_bounds_and_stops_at_them():
 
 def test_one_variance_is_learned_in_few_fits(monkeypatch):
     """Newton's step is MacKay's: from a variance that is a thousand times too large, to the top of the evidence."""
-    monkeypatch.setattr("fenchel.hyperparameters.evidence._MANY", 1)
+    monkeypatch.setattr("fenchel.gates.MANY_ROWS", 1)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 30))
     y = X @ (0.3 * rng.normal(size=30)) + rng.normal(size=400)
