@@ -49,7 +49,7 @@ def cases() -> list[Case]:
     years, counts = coal.year, np.asarray(coal.count, dtype=np.float64)
     series = stack([(rw2(len(years)), np.arange(len(years)))])
     map_ = stack([(bym2(sids.adjacency), np.arange(len(sids.deaths)))])
-    theta = np.array([np.log(1 / 0.4**2), 0.0])
+    theta = np.array([np.log(0.4), 0.0])  # log sd, logit of the spatial share
     return [
         Case(
             "Pima, GP classifier",
@@ -59,7 +59,7 @@ def cases() -> list[Case]:
             np.arange(labels.size) // 5,
             "5 rows",
         ),
-        Case("coal, RW2", Poisson(), series.at(np.array([6.0])), counts, np.asarray(years) // 5, "5 years"),
+        Case("coal, RW2", Poisson(), series.at(np.array([-3.0])), counts, np.asarray(years) // 5, "5 years"),
         Case(
             "North Carolina, BYM2",
             Poisson(exposure=np.asarray(sids.expected)),

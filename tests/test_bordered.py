@@ -1,6 +1,7 @@
 """Leaves and a dense border, and A^-1 E A^-1 on the pattern by either backend, against matrices written out."""
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Poisson
-from fenchel.linalg import SparseCholesky, SymbolicCholesky
+from fenchel.linalg import SparseCholesky, SymbolicCholesky, leaves
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.factorisation import analyse
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
@@ -26,7 +27,7 @@ from fenchel.priors import DenseCovariance, SparsePrecision
 def no_dense_chains(monkeypatch):
     """Small matrices by the backends of large ones."""
     monkeypatch.setattr("fenchel.linalg.chain.ONE_BLOCK", 0)
-    monkeypatch.setattr("fenchel.linalg.chain.LARGEST", 0)
+    monkeypatch.setattr("fenchel.gates.CHAIN_ROWS", 0)
 
 
 def filled(pattern, rng):
@@ -234,3 +235,27 @@ def test_variances_of_crossed_effects_by_a_dense_likelihood():
     assert found.converged
     np.testing.assert_allclose(found.theta, best.x, atol=2e-4)
     assert found.solution.elbo == pytest.approx(-best.fun, abs=1e-6)
+
+
+def test_a_factor_is_not_inverted_while_it_is_solved_with(monkeypatch):
+    """A large dense rest shares its memory with its inverse, which another thread may ask for at any time."""
+    from fenchel.linalg import _leaf_passes
+
+    monkeypatch.setattr(leaves, "_LARGE", 0)
+    rng = np.random.default_rng(0)
+    A = symmetric_csc(crossed(rng))
+    factor = LeafAnalysis(A, find_leaves(A).number).factor(A.data)
+    b, backward = rng.normal(size=A.shape[0]), _leaf_passes.backward
+    other = threading.Thread(target=factor.stored_inverse)
+
+    def interrupted(*arguments):
+        other.start()
+        other.join(0.2)
+        return backward(*arguments)
+
+    monkeypatch.setattr(_leaf_passes, "backward", interrupted)
+    found = factor.solve(b)
+    other.join()
+    np.testing.assert_allclose(A @ found, b, atol=1e-10)
+    monkeypatch.undo()
+    np.testing.assert_allclose(factor.inverse_diagonal(), np.diag(np.linalg.inv(A.toarray())), rtol=1e-9)

@@ -55,7 +55,7 @@ def test_matrices_that_touch_nothing_and_small_ones():
 
 
 def test_large_and_tangled_matrices_are_left_to_others():
-    assert find_chain(sp.eye_array(chain.LARGEST + 1, format="csc")) is None
+    assert find_chain(sp.eye_array(gates.CHAIN_ROWS + 1, format="csc")) is None
     rng = np.random.default_rng(0)
     tangled = sp.random_array((1500, 1500), density=0.02, rng=rng)
     assert find_chain(sp.csc_array(tangled + tangled.T + sp.eye_array(1500))) is None

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import PRIORS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -381,3 +382,28 @@ def test_float32_kernels_are_taken_with_their_rounding():
     sol = fenchel.infer(Poisson(), DenseCovariance(K), np.ones(60))
     assert sol.converged
     assert sol.posterior.mean.dtype == np.float64
+
+
+@pytest.mark.parametrize("where", ["precision", "design", "constraints"])
+def test_indices_beyond_a_matrix_are_refused_before_any_loop_reads_them(where):
+    Q = sp.csc_array(2.0 * sp.eye_array(30))
+    given = {"precision": Q, "design": sp.eye_array(30, format="csr"), "constraints": sp.csr_array(np.ones((1, 30)))}
+    broken = given[where].copy()
+    broken.indices[7] = 10**7
+    with pytest.raises(ValueError, match="indices beyond its shape"):
+        SparsePrecision(**{**given, where: broken})
+
+
+def test_other_values_stay_on_the_pattern_that_was_analysed():
+    Q = sp.csc_array(2.0 * sp.eye_array(5))
+    W = sp.csr_array(np.eye(5) + np.eye(5)[[1, 0, 0, 0, 0]] * (np.arange(5) < 2)[:, None])
+    prior = SparsePrecision(Q, design=W)
+    inside = Q.toarray()
+    inside[0, 1] = inside[1, 0] = 0.5  # a pair of latents that one row sees
+    other = prior.reweighted(sp.csc_array(inside)).pattern
+    W = W.toarray()
+    expected = np.linalg.slogdet(inside + W.T @ W)[1]
+    assert other.factor(np.ones(5)).log_det == pytest.approx(expected, rel=1e-12)
+    inside[3, 4] = inside[4, 3] = 0.5
+    with pytest.raises(ValueError, match=r"precision\[4, 3\] is an entry that the pattern analysed does not have"):
+        prior.reweighted(sp.csc_array(inside))

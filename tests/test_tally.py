@@ -21,7 +21,7 @@ from fenchel.priors import DenseCovariance, SparsePrecision
 def no_dense_chains(monkeypatch):
     """Small matrices by the backends of large ones."""
     monkeypatch.setattr("fenchel.linalg.chain.ONE_BLOCK", 0)
-    monkeypatch.setattr("fenchel.linalg.chain.LARGEST", 0)
+    monkeypatch.setattr("fenchel.gates.CHAIN_ROWS", 0)
 
 
 KINDS = {

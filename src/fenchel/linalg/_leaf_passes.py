@@ -166,14 +166,21 @@ def selected(first, last, start, ptr, rows, square, panel, pairs, place, ld, x, 
     for k in range(first, last):
         w, r, at, own = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], square[k]
         if w == 1:  # there may be millions of leaves with a row or two
-            d = x[own]
+            q, p, d = ptr[k], pairs[k], x[own]
             for i in range(r):
-                Y[i] = x[at + i] * d
-            times_rest(place, pairs[k], rows, ptr[k], ld, Z, Y, 0, r, w, T)
+                line = rows[q + i] * ld
+                y, t = x[at + i] * d, 0.0
+                for j in range(i):
+                    c = Z[entry(place, p, line, rows, q + j)]
+                    p += 1
+                    t += c * x[at + j]
+                    T[j] += c * y
+                T[i] = t * d + Z[entry(place, p, line, rows, q + i)] * y
+                p += 1
             s = d * d
             for i in range(r):
                 z[at + i] = -T[i]
-                s += Y[i] * T[i]
+                s += x[at + i] * d * T[i]
             z[own] = s
             continue
         regression(x, own, at, r, w, Y, 0)

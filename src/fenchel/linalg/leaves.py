@@ -273,8 +273,8 @@ class LeafCholesky(StoredFactorisation):
 
             rest = sum(S.in_stretches(forward)[1:], rest)
             rest = self.rest._solve(rest, both) if rest.size else rest
-        out = np.empty(b.shape)
-        S.in_stretches(lambda first, last: kernels.backward(first, last, *leaves, S.order, y, rest, out))
+            out = np.empty(b.shape)
+            S.in_stretches(lambda first, last: kernels.backward(first, last, *leaves, S.order, y, rest, out))
         out[S.order[S.n_leaves :]] = rest
         return out
 

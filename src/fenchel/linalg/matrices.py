@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import finite, numeric
+from ..checks import finite, numeric, problem
 from . import rows as passes
 from .arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from .dense import asarray_index
@@ -35,7 +35,7 @@ def as_design(W: Any, like: Array | None = None, where: str = "design", name: st
     host = namespace(W) is np
     like = (HOST if host else W) if like is None else like
     if is_sparse(W):
-        X = sp.csr_array(W).astype(np.float64, copy=False)
+        X = sp.csr_array(checked_indices(where, name, W)).astype(np.float64, copy=False)
         finite(where, f"{name}.data", X.data)
         return Sparse(X) if is_numpy(like) else Device(asarray(X.toarray(), like))
     if is_numpy(like):
@@ -50,6 +50,16 @@ def array_design(X: Array) -> Design:
 
 def is_sparse(X: ArrayLike) -> bool:
     return bool(sp.issparse(X))
+
+
+def checked_indices(where: str, name: str, A: Any) -> Any:
+    """A scipy sparse matrix itself, once its indices are known to lie in its shape: compiled loops trust them."""
+    if A.format in ("csr", "csc", "bsr"):  # other formats are checked where scipy makes them
+        try:
+            A.check_format(full_check=True)
+        except ValueError as error:
+            raise problem(where, f"{name} has indices beyond its shape ({error})", "a valid scipy matrix") from None
+    return A
 
 
 class Matrix(Design):

@@ -18,6 +18,7 @@ from . import parallel_tree
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
 from .factorisation import StoredAnalysis, StoredFactorisation
+from .matrices import checked_indices
 from .tally import note
 
 
@@ -237,14 +238,16 @@ def symmetric_csc(A: ArrayLike) -> Any:
         raise problem(
             "SparseCholesky", f"A is a {type(A).__name__}", "a scipy sparse matrix", "Use scipy.sparse.csc_array(A)."
         )
-    out = sp.csc_array(A).astype(np.float64)
+    out = sp.csc_array(checked_indices("SparseCholesky", "A", A)).astype(np.float64)
     if out.shape[0] != out.shape[1] or out.shape[0] == 0:
         raise problem("SparseCholesky", f"A has shape {out.shape}", "a square matrix")
     out.sum_duplicates()
     if not np.isfinite(out.data).all():
         raise problem("SparseCholesky", "A holds entries that are not finite", "finite numbers")
     columns = np.repeat(np.arange(out.shape[0]), np.diff(out.indptr))
-    empty = np.setdiff1d(np.arange(out.shape[0]), columns[out.indices == columns])
+    has_diagonal = np.zeros(out.shape[0], dtype=bool)
+    has_diagonal[columns[out.indices == columns]] = True
+    empty = np.flatnonzero(~has_diagonal)
     if empty.size:  # a node without neighbours, say: its pivot is zero unless a constraint holds it
         places = np.r_[out.indices, empty], np.r_[columns, empty]
         out = sp.csc_array((np.r_[out.data, np.zeros(empty.size)], places), shape=out.shape)

@@ -13,6 +13,7 @@ from ..linalg.bases import split_local
 from ..linalg.constrained import Constraint
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.factorisation import SMALL_PIVOT, Factorisation, analyse
+from ..linalg.matrices import checked_indices
 from ..linalg.sparse import symmetric_csc
 
 _APART = 1e-6  # of the square of a row of length 1 outside the span of others, above which rows are independent
@@ -78,7 +79,7 @@ def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:
         choice("SparsePrecision", "constraints", constraints, ("sum-to-zero",))
         C = _sums(Q)
     elif sp.issparse(constraints):
-        C = sp.csr_array(constraints).astype(np.float64)
+        C = sp.csr_array(checked_indices("SparsePrecision", "constraints", constraints)).astype(np.float64)
         finite("SparsePrecision", "constraints", C.data)
     else:
         dense = np.atleast_2d(numeric("SparsePrecision", "constraints", constraints))

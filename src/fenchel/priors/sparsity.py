@@ -20,9 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import gates
+from ..checks import problem
 from ..linalg.arrays import ArrayLike
 from ..linalg.constrained import Constraint
-from ..linalg.factorisation import Analysis, Factorisation, analyse
+from ..linalg.factorisation import Analysis, Factorisation, StoredAnalysis, analyse
 from ..linalg.pairs import DesignRows
 
 _SAME = 1e-13  # by how much, relatively, the ratios of entries may differ that are one number
@@ -33,34 +34,37 @@ _PAIRS = 2**22  # pairs of latents that rows touch, looked up at a time
 class Part:
     """Some latents, and the last factor of their precision."""
 
-    nodes: np.ndarray  # of all latents
-    places: np.ndarray  # of the entries of Q
+    nodes: Any  # which latents they are: an index into all of them
+    places: Any  # which entries of Q are theirs
     n_free: int  # dimension that constraints leave free, as which its log-determinant scales
     analysis: Analysis
     remembers: bool  # whether a factor is kept for values that only change their scale
     known: tuple[np.ndarray, Factorisation] | None = None  # values and their factor
 
-    def scale_of(self, data: np.ndarray) -> float | None:
-        """c with data = c times the known values; None where there is none."""
-        if self.known is None:
-            return None
-        before, live = self.known[0], self.known[0] != 0.0
-        if data[~live].any():
-            return None
-        with np.errstate(all="ignore"):
-            ratio = data[live] / before[live]
-        low, high = (float(ratio.min()), float(ratio.max())) if ratio.size else (np.nan, np.nan)
-        return (low + high) / 2.0 if low > 0.0 and high - low <= _SAME * high < np.inf else None
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the factor, which is made again."""
+        return {**self.__dict__, "known": None}
 
     def factor(self, data: np.ndarray) -> tuple[Factorisation, float]:
         """A factor, and what to multiply its matrix with. Raises NotPositiveDefinite."""
-        scale = self.scale_of(data)
-        if self.known is not None and scale is not None:
-            return self.known[1], scale
+        known = self.known  # read once: another thread may replace it
+        if known is not None and (scale := _ratio(data, known[0])) is not None:
+            return known[1], scale
         factor = self.analysis.factor(data)
         if self.remembers:
             self.known = data, factor
         return factor, 1.0
+
+
+def _ratio(data: np.ndarray, before: np.ndarray) -> float | None:
+    """c > 0 with data = c before, entry for entry; None where there is none."""
+    live = before != 0.0
+    if data[~live].any():
+        return None
+    with np.errstate(all="ignore"):
+        ratio = data[live] / before[live]
+    low, high = (float(ratio.min()), float(ratio.max())) if ratio.size else (np.nan, np.nan)
+    return (low + high) / 2.0 if low > 0.0 and high - low <= _SAME * high < np.inf else None
 
 
 def components(Q: Any, constraint: Constraint | None) -> np.ndarray:
@@ -83,7 +87,7 @@ class Parts:
         label = np.unique(number[component], return_inverse=True)[1]
         if own.work < gates.PARTS_APART or not label.any():
             n_free = own.n if constraint is None else constraint.n_free
-            self.parts = [Part(np.arange(own.n), np.arange(Q.nnz), n_free, own, remembers=False)]
+            self.parts = [Part(np.s_[:], np.s_[:], n_free, own, remembers=False)]
             return
         self.parts = []
         for part in range(int(label.max()) + 1):
@@ -250,7 +254,17 @@ class Pattern:
         """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
         L = self.shape[0]
         keys = self.owners * L + self.indices
-        found = np.searchsorted(keys, columns.astype(np.int64) * L + rows)
+        wanted = columns.astype(np.int64) * L + rows
+        found = np.searchsorted(keys, wanted)
+        missing = keys[np.minimum(found, keys.size - 1)] != wanted
+        if missing.any():
+            row, column = int(rows[missing][0]), int(columns[missing][0])
+            raise problem(
+                "SparsePrecision.reweighted",
+                f"precision[{row}, {column}] is an entry that the pattern analysed does not have",
+                "values on the pattern of the first precision, zeros stored where needed",
+                "Make a new SparsePrecision for a new pattern.",
+            )
         return found.astype(np.int32) if keys.size < 2**31 else found
 
     def _entries_of(self, Q: Any) -> np.ndarray:
@@ -300,8 +314,15 @@ class Pattern:
         if pairs is None:
             return self.symbolic.factor(self.q + self.rows.products @ weight)
         x = np.zeros(pairs.symbolic.nnz)
-        x[pairs.symbolic.everywhere[self.places]] = self.Q.data
+        x[self._stored_places(pairs.symbolic)] = self.Q.data
         return pairs.symbolic.factor_of(pairs.add(weight, x))
+
+    def _stored_places(self, symbolic: StoredAnalysis) -> np.ndarray:
+        """Where the entries of Q stand in the layout of the factor; kept until Q has other entries."""
+        known = self.shared.get("stored places")
+        if known is None or known[0] is not self.places:
+            known = self.shared["stored places"] = self.places, symbolic.everywhere[self.places]
+        return known[1]
 
     @property
     def steepness(self) -> float:
