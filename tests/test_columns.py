@@ -1,8 +1,5 @@
 """Tables are understood: kinds by dtype and by value, cells as numbers and back, and sentences for what cannot be."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -106,19 +103,6 @@ def test_the_zeros_of_a_sparse_matrix_are_data():
     np.testing.assert_array_equal(read(holes).values, holes.toarray())
 
 
-def test_without_pandas_objects_are_read_too():
-    code = (
-        "import sys; sys.modules['pandas'] = None\n"
-        "import numpy as np\n"
-        "from fenchel.factors.columns import read\n"
-        "del sys.modules['pandas']\n"
-        "table = read(np.array([['a', 1], [None, 2.5], ['b', float('nan')]], dtype=object))\n"
-        "print(table.kinds, table.values.tolist())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['bernoulli', 'gaussian'] [[0.0, 1.0], [nan, 2.5], [1.0, nan]]"
-
-
 # -- asked for -----------------------------------------------------------------------------------------
 def test_likelihoods_may_be_given():
     X = np.array([[0, 2, 4.0], [1, 3, 5.5], [1, 2, 0.5]])
@@ -157,7 +141,7 @@ def test_levels_have_names():
         (np.empty((0, 3)), "auto", r"X has shape \(0, 3\)"),
         (np.array([[1j]]), "auto", "X has dtype complex128"),
         ([[f"name {i}"] for i in range(12)], "auto", "column 'x0' has a level of its own in every row"),
-        (pd.DataFrame({"when": pd.to_datetime(["2020-01-01"])}), "auto", "column 'when' has dtype datetime64.*days"),
+        (pd.DataFrame({"when": pd.to_datetime(["2020-01-01"])}), "auto", "column 'when' holds dates, such as .*days"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "auto", "X has two columns 'a'"),
         (pd.DataFrame({"a": []}), "auto", r"X has shape \(0, 1\)"),
     ],

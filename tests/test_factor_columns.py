@@ -99,8 +99,9 @@ def test_dtypes_come_first_and_words_before_them():
     ("cells", "sentence"),
     [
         (["1", "2", "10", "2"], "column 'c' is numbers kept as text, such as '1'; .*pandas.to_numeric"),
-        ([datetime.date(2020, 1, d) for d in range(1, 5)], "column 'c' has dates, such as 2020-01-01.*days since"),
-        ([pd.Timestamp("2020"), None, pd.Timestamp("2021"), pd.NaT], "column 'c' has d"),
+        ([datetime.date(2020, 1, d) for d in range(1, 5)], "column 'c' holds dates, such as 2020-01-01.*days since"),
+        ([pd.Timestamp("2020"), None, pd.Timestamp("2021"), pd.NaT], "column 'c' holds dates"),
+        ([pd.NaT] * 4, "column 'c' holds dates; expected numbers|column 'c' has no data"),
         ([3, 3, 3, 3], "column 'c' has one value only, 3; .* leave it out"),
         ([None, None, None, None], "column 'c' has no data"),
     ],

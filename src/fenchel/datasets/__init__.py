@@ -1,18 +1,27 @@
 """Real data that travels with the package. Origins and licences: ``data/README.md`` and each loader's result."""
 
-from .areal import CoalDisasters, InfantDeaths, load_coal, load_sids
-from .germany import Germany, load_germany
-from .glass import Glass, load_glass
-from .matrices import (
+from .feature_tables import (
+    Glass,
     HouseVotes,
+    Pima,
     VerbalAggression,
     Zoo,
+    load_glass,
     load_house_votes,
+    load_pima,
     load_verbal_aggression,
     load_zoo,
 )
-from .pima import Pima, load_pima
-from .stochvol import ExchangeRate, load_stochvol
+from .maps_and_series import (
+    CoalDisasters,
+    ExchangeRate,
+    Germany,
+    InfantDeaths,
+    load_coal,
+    load_germany,
+    load_sids,
+    load_stochvol,
+)
 
 __all__ = [
     "CoalDisasters",

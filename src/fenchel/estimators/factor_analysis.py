@@ -11,6 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -18,10 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import as_pandas, choice, numeric, problem, refuse_device
 from ..distributed import is_dask
-from ..factors.columns import Column, Table, read
-from ..factors.kinds import is_softmax
+from ..factors.columns import Column, Table, is_softmax, read
 from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
-from ..factors.reading import is_frame, unmasked
+from ..factors.reading import is_frame, plain_array
 from ..factors.selection import by_evidence, fitted
 from ..factors.starts import units
 from ..files import StatedEstimator, Stored, searched, stated
@@ -247,14 +247,13 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
         if is_dask(X):
             advice = "Sample its rows, or X.compute(); a fitted model transforms new rows by X.map_partitions."
             raise problem(type(self).__name__, f"X is a {type(X).__name__} of Dask's", "a table in memory", advice)
-        least, X = 2 if reset else 1, unmasked(as_pandas(type(self).__name__, X))
+        least, X = 2 if reset else 1, as_pandas(type(self).__name__, X)
         if is_frame(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if X.shape[0] < least:
                 raise problem(type(self).__name__, f"X has {X.shape[0]} sample(s)", f"at least {least}")
             return X
-        if not hasattr(X, "tocsc") and np.asarray(X).dtype.kind in "US":
-            X = np.asarray(X, dtype=object)
+        X = X if issparse(X) else plain_array(X)
         options: dict[str, Any] = {"dtype": None, "accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
         return validate_data(self, X, reset=reset, ensure_min_samples=least, **options)
 

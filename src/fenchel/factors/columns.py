@@ -6,7 +6,7 @@
     gaussian      any real number                          mean
     ordinal       K ordered levels, 0 to K - 1             one latent between K - 1 cutpoints
 
-and whatever else has a word in ``likelihoods``, or is a likelihood itself (``kinds.py``). "auto" goes by the dtype, and
+and whatever else has a word in ``likelihoods``, or is a likelihood itself. "auto" goes by the dtype, and
 by the evidence of each reading where whole numbers may be several things (``reading.py``). ``Column.why`` says which it
 was, and ``guessed`` where another was nearly as good. What is not data is refused: row numbers, dates, digits as text.
 """
@@ -14,17 +14,21 @@ was, and ``guessed`` where another was nearly as good. What is not data is refus
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
 
-from ..checks import Refusal, first_value, number, problem
+from .. import likelihoods
+from ..checks import Refusal, choice, first_value, number, problem
+from ..likelihoods import BernoulliLogit, MultinomialLogit, Ordinal
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
-from .kinds import Kind, begun, levels_of, wanted, word_of
-from .reading import Cells, is_frame, listed, readings, split, unmasked, word
+from .reading import Cells, Reading, Wanted, is_frame, listed, plain_array, readings, split, word
 
 _WHERE = "read"
 
@@ -103,11 +107,9 @@ class Table:
 
     def summary(self) -> Any:
         """How each column was read, as a pandas table: kind, the number of levels, why, and whether it is a guess."""
-        from pandas import DataFrame
-
         rows = [(c.kind, c.n_levels, c.why, c.guessed) for c in self.columns]
         index = [c.name for c in self.columns]
-        return DataFrame(rows, index=index, columns=["kind", "n_levels", "why", "guessed"]).rename_axis("column")
+        return pd.DataFrame(rows, index=index, columns=["kind", "n_levels", "why", "guessed"]).rename_axis("column")
 
     def warn_of_guesses(self, where: str, stacklevel: int = 3) -> None:
         """One warning for all columns whose kind is a guess."""
@@ -153,9 +155,7 @@ class Table:
         values = np.asarray(values, dtype=np.float64)
         parts = [labels(column, values[:, d]) for d, column in enumerate(self.columns)]
         if self.frame:
-            from pandas import DataFrame
-
-            out = DataFrame(dict(enumerate(parts)), index=index)
+            out = pd.DataFrame(dict(enumerate(parts)), index=index)
             for d, column in enumerate(self.columns):
                 if column.levels or _whole(values[:, d]):
                     whole = not np.isnan(values[:, d]).any()
@@ -173,27 +173,27 @@ class Table:
         An integer column of pandas becomes float where a mean goes in, and a whole array of integers has no holes.
         """
         holes = np.isnan(self.encode(X, "fill"))
-        X = unmasked(X)
         if is_frame(X):
-            out = X.copy()
-            for d, column in enumerate(self.columns):
-                rows = np.flatnonzero(holes[:, d])
-                if rows.size:
-                    name = column.name if self.frame else X.columns[d]
-                    of_levels = bool(column.levels) and d not in plain
-                    part = X[name] if of_levels else X[name].astype(real_dtype(X[name].dtype))
-                    part = part.copy()
-                    part.iloc[rows] = labels(column, values[rows, d]) if of_levels else values[rows, d]
-                    out[name] = part
-            return out
-        dense = X.toarray() if hasattr(X, "tocsc") else np.array(X)
-        if dense.dtype.kind in "US":
-            dense = np.array(X, dtype=object)
+            return self._fill_frame(X, values, holes, plain)
+        dense = np.array(plain_array(X))
         for d, column in enumerate(self.columns):
             rows = np.flatnonzero(holes[:, d])
             if rows.size:
                 dense[rows, d] = values[rows, d] if d in plain else labels(column, values[rows, d])
-        return type(X)(dense) if hasattr(X, "tocsc") else dense
+        return type(X)(dense) if issparse(X) else dense
+
+    def _fill_frame(self, X: Any, values: np.ndarray, holes: np.ndarray, plain: Collection[int]) -> Any:
+        out = X.copy()
+        for d, column in enumerate(self.columns):
+            rows = np.flatnonzero(holes[:, d])
+            if not rows.size:
+                continue
+            name = column.name if self.frame else X.columns[d]
+            of_levels = bool(column.levels) and d not in plain
+            part = X[name].copy() if of_levels else X[name].astype(real_dtype(X[name].dtype))
+            part.iloc[rows] = labels(column, values[rows, d]) if of_levels else values[rows, d]
+            out[name] = part
+        return out
 
 
 def labels(column: Column, codes: np.ndarray) -> np.ndarray:
@@ -201,7 +201,7 @@ def labels(column: Column, codes: np.ndarray) -> np.ndarray:
     if not column.levels:
         return codes
     gone = np.isnan(codes)
-    names = _as_array(column.levels)
+    names = pd.Series(list(column.levels)).to_numpy()  # bools, numbers or objects
     out = names[np.where(gone, 0, codes).astype(np.intp)]
     if gone.any():
         out = out.astype(np.float64 if names.dtype.kind in "iuf" else object)
@@ -215,8 +215,7 @@ def _whole(values: np.ndarray) -> bool:
 
 def real_dtype(dtype: Any) -> Any:
     """The dtype itself, or that of real numbers with the same way to say missing."""
-    kind = getattr(dtype, "kind", "O")
-    return "Float64" if kind in "iu" or hasattr(dtype, "categories") else dtype
+    return "Float64" if dtype.kind in "iu" or isinstance(dtype, pd.CategoricalDtype) else dtype
 
 
 def read(X: ArrayLike, likelihood: Any = "auto", where: str = _WHERE, bound: str = "tilted") -> Table:
@@ -302,33 +301,147 @@ def _check(columns: Sequence[Column], values: np.ndarray, where: str) -> None:
 
 def codes_of(cells: Cells, levels: tuple[Any, ...], where: str) -> np.ndarray:
     """The number of each cell's level."""
-    names, seen = _as_array(levels), cells.seen
-    if seen.size == 0:
-        return np.zeros(0)
-    if names.dtype != object and cells.is_number:
-        order = np.argsort(names)
-        place = np.minimum(np.searchsorted(names[order], seen), names.size - 1)
-        codes = np.where(names[order][place] == seen, order[place], -1)
-    else:
-        distinct = {label: k for k, label in enumerate(levels)}
-        try:
-            codes = np.frompyfunc(distinct.get, 2, 1)(seen, -1).astype(np.int64)
-        except TypeError:
-            raise problem(where, f"column {cells.name!r} has cells that are not labels", "text or numbers") from None
+    try:
+        codes = pd.Index(levels, dtype=object).get_indexer(pd.Index(cells.seen, dtype=object))
+    except TypeError:
+        raise problem(where, f"column {cells.name!r} has cells that are not labels", "text or numbers") from None
     unknown = codes < 0
     if unknown.any():
         row = int(np.flatnonzero(~cells.missing)[unknown][0])
-        got = f"column {cells.name!r}, row {row}: {word(seen[unknown][0])} is an unknown level"
+        got = f"column {cells.name!r}, row {row}: {word(cells.seen[unknown][0])} is an unknown level"
         raise problem(where, got, f"one of {listed(levels)}", "Use a missing cell for it, or fit on such rows.")
     return codes.astype(np.float64)
 
 
-def _as_array(levels: tuple[Any, ...]) -> np.ndarray:
-    """Labels as an array: of bools, of numbers, or of objects."""
-    if all(isinstance(level, bool) for level in levels) or all(
-        isinstance(level, (int, float)) and not isinstance(level, bool) for level in levels
-    ):
-        return np.array(levels)
-    out = np.empty(len(levels), dtype=object)
-    out[:] = levels
-    return out
+# -- The likelihood of a column ----------------------------------------------------------------------
+# A user names it by a word or gives a likelihood. A word stands for a class, whose parameters start from
+# the cells (``begun``), or for a likelihood as it is.
+Kind = type[Likelihood] | Likelihood
+_COMMON = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
+
+
+def words() -> dict[str, Kind]:
+    """What a column may be called: no likelihood whose trials are not in it, or that says nothing of its mean."""
+    known: dict[str, Kind] = {
+        word: own if own.called else type(own)
+        for word, own in likelihoods.WORDS.items()
+        if not (own.needs or own.of_variance)
+    }
+    known["multinomial"] = MultinomialLogit
+    return {word: known[word] for word in (*_COMMON, *known)}
+
+
+def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
+    """A likelihood or its class for each column, None for "auto"."""
+    if isinstance(likelihood, (str, Likelihood)):
+        return [_named(where, "likelihood", likelihood)] * len(names)
+    if isinstance(likelihood, Mapping):
+        given: dict[Any, Any] = {}
+        for key, word in likelihood.items():
+            place = isinstance(key, (int, np.integer)) and key not in names and -len(names) <= key < len(names)
+            given[names[key] if place else key] = word
+        strange = [key for key in given if key not in names]
+        if strange:
+            raise problem(where, f"likelihood names a column {strange[0]!r}", f"some of {listed(names)}")
+        words = [given.get(name, "auto") for name in names]
+    else:
+        try:
+            words = list(likelihood)
+        except TypeError:
+            got = f"likelihood = {likelihood!r}"
+            raise problem(where, got, "a word, a list with one for each column, or a dict by column") from None
+        if len(words) != len(names):
+            raise problem(where, f"{len(words)} likelihoods meet {len(names)} columns", "one for each column")
+    return [_named(where, f"likelihood of column {name!r}", word) for name, word in zip(names, words)]
+
+
+def _named(where: str, what: str, word: Any) -> Wanted:
+    if isinstance(word, Likelihood):
+        rows = [key for key, value in word.row_values.items() if np.ndim(value)]
+        if rows:
+            raise problem(where, f"{what} has its {rows[0]} by row", "one number: a table may get other rows")
+        return word
+    choice(where, what, word, ("auto", *words()), "Or give a Likelihood.")
+    return words().get(word)
+
+
+def levels_of(cells: Cells, reading: Reading, where: str) -> tuple[Kind, tuple[Any, ...]]:
+    """The likelihood of a column, or its class, with the levels in order: none for numbers."""
+    name, seen, kind = cells.name, cells.seen, reading.kind
+    if kind is not None and kind.support != "levels":
+        if not cells.is_number:
+            got, expected = f"column {name!r} is not numbers", f"numbers for {word_of(kind)!r}"
+            raise problem(where, got, expected, 'Try "multinomial".')
+        return kind, ()
+    known = 2 if seen.dtype.kind == "b" else None if kind is None else _n_levels(kind)
+    if kind is not None and known and cells.is_number and np.isin(seen, np.arange(known)).all():
+        return kind, tuple(np.arange(known).astype(seen.dtype).tolist())  # though some may not have been seen
+    levels = cells.declared if cells.declared is not None else _levels(cells, where)
+    if kind is None:  # text or categories: two levels or more
+        kind = BernoulliLogit if len(levels) == 2 else Ordinal if cells.ordered else MultinomialLogit
+        if cells.declared is None and len(levels) == seen.size > 10:
+            advice = "Leave it out, or make it the index; or ask for it with likelihood."
+            raise problem(where, f"column {name!r} has a level of its own in every row", "levels that repeat", advice)
+    if len(levels) < 2:
+        got = f"column {name!r} has one level only, {word(levels[0])}"
+        raise problem(where, got, "at least two levels", "A constant says nothing about the factors: leave it out.")
+    if _n_levels(kind) not in (None, len(levels)):
+        got, wanted = f"column {name!r} has {len(levels)} levels", _n_levels(kind)
+        expected = f'{"two" if wanted == 2 else wanted} for "{word_of(kind)}"'
+        raise problem(where, got, expected, 'Try "multinomial", or "poisson" for counts.')
+    if kind.ordered and not (cells.is_number or cells.declared is not None):
+        advice = "Give the order: pandas.Categorical(x, categories=[...], ordered=True), or numbers."
+        got = f"column {name!r} is text, whose order is not known"
+        raise problem(where, got, f'an order for "{word_of(kind)}"', advice)
+    return kind, tuple(levels)
+
+
+def _n_levels(kind: Kind) -> int | None:
+    """How many levels it has, if that is said: a class may begin with any number where they are ordered."""
+    return None if isinstance(kind, type) and (kind.ordered or kind is MultinomialLogit) else kind.n_levels
+
+
+def word_of(kind: Kind) -> str:
+    cls = kind if isinstance(kind, type) else type(kind)
+    own = None if isinstance(kind, type) else kind.word
+    return own or next((word for word, known in words().items() if known is cls), cls.__name__)
+
+
+def is_softmax(own: Likelihood) -> bool:
+    """Whether the levels share a normalisation, with predictors for all but the last: categories, be they two."""
+    return own.objective.coupled
+
+
+def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str) -> Likelihood:
+    """The likelihood where learning from the cells that are seen begins."""
+    if kind is MultinomialLogit:
+        return MultinomialLogit(n_levels, bound="log-sum")
+    pattern = next((own for own in likelihoods.WORDS.values() if kind is own or kind is type(own)), None)
+    if pattern is None:
+        return kind  # type: ignore[return-value]  # a likelihood as it is
+    bound = bound if bound in pattern.bounds else "best"
+    return pattern.starting(seen, bound=bound) if pattern.parameters else _plain(pattern, bound)
+
+
+@cache
+def _plain(pattern: Likelihood, bound: str) -> Likelihood:
+    """Columns without parameters of their own share one."""
+    return pattern.starting(np.zeros(0), bound=bound)
+
+
+def _levels(cells: Cells, where: str) -> tuple[Any, ...]:
+    """Distinct labels, sorted where they can be."""
+    if cells.is_number:
+        if not np.isfinite(cells.seen.astype(np.float64)).all():
+            raise problem(where, f"column {cells.name!r} has an infinite cell", "finite numbers")
+        return tuple(np.unique(cells.seen).tolist())
+    try:
+        found = list(set(cells.seen.tolist()))
+    except TypeError:
+        odd = next((type(cell).__name__ for cell in cells.seen if type(cell).__hash__ is None), "list")
+        got = f"column {cells.name!r} has a {odd} in a cell"
+        raise problem(where, got, "numbers or labels such as text") from None
+    try:
+        return tuple(sorted(found))
+    except TypeError:
+        return tuple(sorted(found, key=lambda level: (type(level).__name__, str(level))))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..checks import choice, problem
 from ..likelihoods.base import Likelihood
-from .kinds import is_softmax
+from .columns import is_softmax
 
 if TYPE_CHECKING:
     from .columns import Column

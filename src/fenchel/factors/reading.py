@@ -17,27 +17,24 @@ says nothing.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from datetime import date, time, timedelta
-from decimal import Decimal
 from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import minimize
+from scipy.sparse import issparse
 from scipy.special import log_softmax, logit
 
 from ..checks import problem
+from ..inputs.frames import DataColumn, Kind
 from ..likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, NegativeBinomial, Ordinal, Poisson
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 
-# -- A table taken apart: each column with its missing cells marked and the others as numbers, bools or objects ---
-# Pandas columns are read by their dtype; arrays by theirs, and objects that are all numbers are numbers. A cell is
-# missing when it is NaN, None, NA or masked. Dates are refused. In a sparse matrix a zero is a zero, not a hole.
+# -- The columns of a table ------------------------------------------------------------------------
 _DATES = "Turn dates into numbers, for example days since the first, or leave the column out."
-_DATED = (date, time, timedelta, np.datetime64, np.timedelta64)  # a pandas Timestamp is a date
 
 
 @dataclass(frozen=True)
@@ -56,106 +53,77 @@ class Cells:
         return self.declared is None and self.seen.dtype.kind in "biuf"
 
 
-def unmasked(X: ArrayLike) -> Any:
-    """A masked array with NaN or None in its masked cells; anything else as it is."""
-    if not isinstance(X, np.ma.MaskedArray):
-        return X
-    number = X.dtype.kind in "biuf"
-    out = np.array(X.data, dtype=np.float64 if number else object)
-    out[np.ma.getmaskarray(X)] = np.nan if number else None
-    return out if np.ma.getmaskarray(X).any() else np.array(X.data)
+def is_frame(X: Any) -> bool:
+    """Whether X is a pandas data frame."""
+    return isinstance(X, pd.DataFrame)
 
 
-def is_frame(X: ArrayLike) -> bool:
-    """A pandas table, told without importing pandas."""
-    return hasattr(X, "iloc") and hasattr(X, "columns")
+def plain_array(X: Any) -> Any:
+    """An array, a list of rows or a sparse matrix as an array: None or NaN in masked cells, text as objects."""
+    if issparse(X):  # a zero of a sparse matrix is a zero, not a missing cell
+        return X.toarray()
+    mask = np.ma.getmaskarray(X) if np.ma.isMaskedArray(X) else None
+    array = np.asarray(X)  # with what a mask hides
+    if array.dtype.kind in "US":
+        array = np.asarray(X, dtype=object)  # numbers beside text stay numbers
+    if mask is not None and mask.any():
+        array = array.astype(np.float64 if array.dtype.kind in "biuf" else object)
+        array[mask] = np.nan if array.dtype.kind == "f" else None
+    return array
 
 
 def split(X: Any, where: str) -> list[Cells]:
-    """The columns as they came."""
+    """The columns of a pandas data frame, an array, a list of rows or a sparse matrix, as they came.
+
+    A cell is missing when it is NaN, None, NA or masked. Dates are refused.
+    """
+    table = X if is_frame(X) else plain_array(X)
+    if table.ndim != 2 or 0 in table.shape:
+        raise problem(where, f"X has shape {table.shape}", "a table of at least one row and one column")
     if is_frame(X):
-        if 0 in X.shape:
-            raise problem(where, f"X has shape {X.shape}", "a table of at least one row and one column")
         if not X.columns.is_unique:
             twice = X.columns[X.columns.duplicated()][0]
             raise problem(where, f"X has two columns {twice!r}", "a name for each column")
-        return [_series(name, X.iloc[:, d], where) for d, name in enumerate(X.columns)]
-    if hasattr(X, "tocsc"):
-        X = X.toarray()
-    X = unmasked(X)
-    array = np.asarray(X)
-    if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
-        array = np.asarray(X, dtype=object)  # numbers beside text stay numbers
-    if array.ndim != 2 or 0 in array.shape:
-        raise problem(where, f"X has shape {array.shape}", "a table of at least one row and one column")
-    if array.dtype.kind not in "biufOUS":
-        advice = _DATES if array.dtype.kind in "mM" else ""
-        raise problem(where, f"X has dtype {array.dtype}", "numbers, text or objects", advice)
-    return [_array(f"x{d}", array[:, d], where) for d in range(array.shape[1])]
+        return [_cells(where, name, X.iloc[:, d], X.dtypes.iloc[d]) for d, name in enumerate(X.columns)]
+    if table.dtype.kind not in "biufO":
+        advice = _DATES if table.dtype.kind in "mM" else ""
+        raise problem(where, f"X has dtype {table.dtype}", "numbers, text or objects", advice)
+    return [_cells(where, f"x{d}", pd.Series(table[:, d]), None) for d in range(table.shape[1])]
 
 
-def _array(name: Any, cells: np.ndarray, where: str) -> Cells:
-    if cells.dtype.kind == "f":
-        missing = np.isnan(cells)
-    elif cells.dtype.kind == "O":
-        missing = _is_missing(cells)
-    else:
-        missing = np.zeros(cells.size, dtype=bool)
-    seen = cells[~missing]
-    if seen.dtype.kind in "US":
-        seen = seen.astype(object)
-    if seen.dtype.kind == "O" and seen.size:
-        seen = _plain(seen)
-        dated = [cell for cell in seen if isinstance(cell, _DATED)] if seen.dtype.kind in "OmM" else []
-        if dated or seen.dtype.kind in "mM":
-            raise problem(where, f"column {name!r} has dates, such as {dated[0]}", "numbers or labels", _DATES)
-    return Cells(name, missing, seen)
+def _cells(where: str, name: Any, series: pd.Series, dtype: Any) -> Cells:
+    """One column; its ``dtype`` is None where X has none of its own for each column."""
+    column = DataColumn(where, name, series)
+    missing = column.data.isna().to_numpy(dtype=bool)
+    seen = column.data[~missing]
+    if column.categories is not None:
+        used = column.categories[np.unique(seen.cat.codes.to_numpy())]  # one that no cell has would have no estimate
+        ordered = bool(seen.cat.ordered)
+        return Cells(name, missing, _objects(seen), tuple(used.tolist()), dtype, ordered)
+    if column.kind in (Kind.DATES, Kind.OUTLINES):
+        such = f", such as {seen.iloc[0]}" if len(seen) else ""
+        got = f"column {name!r} holds {column.kind.value}{such}"
+        raise problem(where, got, "numbers, text, categories or booleans", _DATES)
+    numbers = column.kind in (Kind.NUMBERS, Kind.BOOLEANS)
+    if numbers or (column.kind is Kind.MIXED and all(isinstance(cell, Number) for cell in seen)):
+        values = _numbers(seen)
+        if values.dtype.kind in "biuf":
+            return Cells(name, missing, values, dtype=dtype)
+    return Cells(name, missing, _objects(seen), dtype=dtype)
 
 
-def _plain(seen: np.ndarray) -> np.ndarray:
-    """Objects that are all numbers as numbers, others as they are."""
-    if not isinstance(seen[0], (bool, int, float, np.generic, Number)):
-        return seen
-    if any(isinstance(cell, Decimal) for cell in seen):
-        seen = np.array([float(cell) if isinstance(cell, Decimal) else cell for cell in seen], dtype=object)
-    try:
-        found = np.array(seen.tolist())
-    except ValueError:  # a list beside numbers
-        return seen
-    return found if found.dtype.kind in "biuf" and found.ndim == 1 else seen
+def _numbers(seen: pd.Series) -> np.ndarray:
+    """Numbers or booleans of any dtype of pandas' as numpy's."""
+    kind = seen.dtype.kind
+    if kind in "iu":
+        return seen.to_numpy(dtype=np.int64)
+    if kind in "bf":
+        return seen.to_numpy(dtype=np.float64 if kind == "f" else bool)
+    values = np.array(seen.tolist())
+    return values.astype(np.float64) if values.dtype == object else values  # Decimals
 
 
-def _is_missing(cells: np.ndarray) -> np.ndarray:
-    """NaN, None and, where pandas is in use, NA."""
-    if "pandas" in sys.modules:
-        return np.asarray(sys.modules["pandas"].isna(cells), dtype=bool)
-    nothing: Any = None
-    return np.asarray((cells == nothing) | (cells != cells), dtype=bool)
-
-
-def _series(name: Any, column: Any, where: str) -> Cells:
-    """A pandas column by its dtype."""
-    from pandas.api import types
-
-    missing = column.isna().to_numpy(dtype=bool)
-    seen, dtype = column[~missing], column.dtype
-    if hasattr(dtype, "categories"):
-        known = dtype.categories
-        used = known[np.unique(seen.cat.codes.to_numpy())]  # categories no cell has would have no estimate
-        return Cells(name, missing, _objects(seen), tuple(used.tolist()), dtype, bool(dtype.ordered))
-    if types.is_bool_dtype(dtype):
-        return Cells(name, missing, seen.to_numpy(dtype=bool), dtype=dtype)
-    if types.is_integer_dtype(dtype):
-        return Cells(name, missing, seen.to_numpy(dtype=np.int64), dtype=dtype)
-    if types.is_float_dtype(dtype):
-        return Cells(name, missing, seen.to_numpy(dtype=np.float64), dtype=dtype)
-    if types.is_object_dtype(dtype) or types.is_string_dtype(dtype):
-        inside = _array(name, _objects(seen), where)
-        return Cells(name, missing, inside.seen, dtype=dtype)
-    raise problem(where, f"column {name!r} has dtype {dtype}", "bool, category, text, integer or float", _DATES)
-
-
-def _objects(series: Any) -> np.ndarray:
+def _objects(series: pd.Series) -> np.ndarray:
     return np.asarray(series.astype(object).to_numpy(), dtype=object)
 
 

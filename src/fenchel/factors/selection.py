@@ -18,8 +18,7 @@ from scipy.special import gammaln
 from ..checks import choice, problem
 from ..linalg import small
 from ..linalg.arrays import ArrayLike
-from .columns import Table, read
-from .kinds import is_softmax
+from .columns import Table, is_softmax, read
 from .prediction import log_density
 from .starts import Units, begin, summary, units
 

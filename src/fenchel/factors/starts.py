@@ -16,8 +16,7 @@ from ..checks import problem
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
 from ..likelihoods.ordinal import Cumulative
-from .columns import Column
-from .kinds import is_softmax
+from .columns import Column, is_softmax
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters, TableFit

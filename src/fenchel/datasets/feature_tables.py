@@ -1,4 +1,4 @@
-"""Tables without a target: the votes of the 1984 house, verbal aggression, and the animals of a zoo."""
+"""Tables of features: forensic glass and diabetes, with classes; votes, answers and animals, without."""
 
 from __future__ import annotations
 
@@ -9,6 +9,113 @@ import numpy as np
 from ..checks import choice
 from .files import numbers, table
 
+# -- Forensic glass: 214 fragments, nine measurements and which of six kinds each came from ---------
+_GLASS_COLUMNS = ("RI", "Na", "Mg", "Al", "Si", "K", "Ca", "Ba", "Fe")
+_GLASS_KINDS = (
+    "building windows, float processed",
+    "building windows, not float processed",
+    "vehicle windows, float processed",
+    "containers",
+    "tableware",
+    "headlamps",
+)
+
+
+@dataclass(frozen=True)
+class Glass:
+    """A classification problem of six classes.
+
+    Attributes
+    ----------
+    X : array (214, 9)
+        Refractive index, then the weight per cent of eight elements in their oxides. Rows 38 and 39 are equal.
+    y : array (214,)
+        The class, 0 to 5, as a whole number in float64.
+    feature_names, class_names : list of str
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    feature_names: list[str]
+    class_names: list[str]
+    description: str = "Forensic glass: refractive index and oxides of 214 fragments of six kinds"
+    attribution: str = "UCI Machine Learning Repository (Glass Identification), by way of R package mlbench 2.1-3"
+    licence: str = "CC BY 4.0"
+
+
+def load_glass() -> Glass:
+    """The forensic glass data of the UCI repository.
+
+    Examples
+    --------
+    >>> from fenchel.datasets import load_glass
+    >>> glass = load_glass()
+    >>> glass.X.shape, glass.class_names[5]
+    ((214, 9), 'headlamps')
+    """
+    columns = table("glass_uci.csv")
+    return Glass(
+        X=np.column_stack([numbers(columns[name]) for name in _GLASS_COLUMNS]),
+        y=numbers(columns["class"]) - 1.0,
+        feature_names=list(_GLASS_COLUMNS),
+        class_names=list(_GLASS_KINDS),
+    )
+
+
+# -- Diabetes among 532 women of Pima heritage: seven measurements and a yes or no -----------------
+_PIMA_COLUMNS = ("npreg", "glu", "bp", "skin", "bmi", "ped", "age")
+
+
+@dataclass(frozen=True)
+class Pima:
+    """A binary classification problem.
+
+    Attributes
+    ----------
+    X : array (532, 7)
+        Pregnancies, plasma glucose, diastolic blood pressure (mm Hg), triceps skin fold (mm), body mass index, diabetes
+        pedigree function, age (years).
+    y : array (532,)
+        1 with diabetes, else 0.
+    feature_names : list of str
+    train : bool array (532,)
+        The authors' 200 training rows; the other 332 are their test set.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    feature_names: list[str]
+    train: np.ndarray
+    description: str = "Diabetes among 532 women of Pima heritage, complete records, split as in Ripley (1996)"
+    attribution: str = "R package MASS 7.3-58.2 (Pima.tr, Pima.te), by way of Debian's r-cran-mass"
+    licence: str = "GPL-2 or GPL-3"
+
+    @property
+    def test(self) -> np.ndarray:
+        """The authors' test rows: bool (532,)."""
+        return ~self.train
+
+
+def load_pima() -> Pima:
+    """The Pima diabetes data without missing values.
+
+    Examples
+    --------
+    >>> from fenchel.datasets import load_pima
+    >>> pima = load_pima()
+    >>> pima.X[pima.train].shape, pima.X[pima.test].shape
+    ((200, 7), (332, 7))
+    """
+    columns = table("pima_ripley532.csv")
+    return Pima(
+        X=np.column_stack([numbers(columns[name]) for name in _PIMA_COLUMNS]),
+        y=numbers(columns["y"]),
+        feature_names=list(_PIMA_COLUMNS),
+        train=np.array(columns["split"]) == "train",
+    )
+
+
+# -- Tables without a target: the votes of the 1984 house, verbal aggression, and the animals of a zoo ---
 _VOTES = (  # the order of the UCI repository, V1 to V16
     "handicapped infants",
     "water project",
