@@ -14,7 +14,7 @@ A kernel that is not known here is asked for its own ``eval_gradient``, which do
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -103,15 +103,11 @@ def is_covariance(kernel: Kernel, n_features: int) -> bool:
     )
 
 
-class _Node:
+class _Node(NamedTuple):
     """How one kind of kernel is evaluated and contracted."""
 
-    def __init__(
-        self,
-        value: Callable[[Kernel, Matrix, Matrix | None], Matrix],
-        slope: Callable[[Kernel, Matrix, Matrix, Matrix | None], Any],
-    ) -> None:
-        self.value, self.slope = value, slope
+    value: Callable[[Kernel, Matrix, Matrix | None], Matrix]
+    slope: Callable[[Kernel, Matrix, Matrix, Matrix | None], Any]
 
 
 def _node(kernel: Kernel) -> _Node:
@@ -133,7 +129,11 @@ def _foreign_slope(kernel: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Ma
     return np.asarray(np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1]))
 
 
-_FOREIGN = _Node(lambda k, X, Y: k(X, Y), _foreign_slope)
+def _own_value(kernel: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
+    return np.asarray(kernel(X, Y))
+
+
+_FOREIGN = _Node(_own_value, _foreign_slope)
 
 
 # -- the tree ------------------------------------------------------------------------------------------
@@ -187,10 +187,6 @@ def _scaled(kernel: Kernel, X: Matrix, G: Matrix, K: Matrix, c: float) -> Matrix
     return c * contract(kernel, X, G)
 
 
-def _power_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
-    return np.asarray(evaluate(k.kernel, X, Y) ** k.exponent)
-
-
 def _power_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     weighted = evaluate(k.kernel, X) ** (k.exponent - 1)
     weighted *= k.exponent * G
@@ -206,26 +202,12 @@ def _free(kernel: Kernel, name: str) -> bool:
     return not getattr(kernel, f"hyperparameter_{name}").fixed
 
 
-def _constant_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
-    return np.full((len(X), len(X if Y is None else Y)), float(k.constant_value))
-
-
 def _constant_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [float(k.constant_value) * float(G.sum())] if _free(k, "constant_value") else []
 
 
-def _white_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
-    return float(k.noise_level) * np.eye(len(X)) if Y is None else np.zeros((len(X), len(Y)))
-
-
 def _white_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [float(k.noise_level) * float(np.trace(G))] if _free(k, "noise_level") else []
-
-
-def _dot_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
-    K = np.asarray(X @ (X if Y is None else Y).T)
-    K += float(k.sigma_0) ** 2
-    return K
 
 
 def _dot_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
@@ -278,11 +260,6 @@ MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]
 }
 
 
-def _matern_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
-    r = _squared(X, Y, k.length_scale)
-    return MATERN[k.nu][0](np.sqrt(r, out=r))
-
-
 def _matern_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     if not _free(k, "length_scale"):
         return np.zeros(0)
@@ -290,13 +267,6 @@ def _matern_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     H = MATERN[k.nu][1](np.sqrt(r, out=r))
     H *= G
     return _lengths_slope(k, X, H)
-
-
-def _rational_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
-    K = _squared(X, Y, k.length_scale)
-    K /= 2.0 * k.alpha
-    K += 1.0
-    return np.asarray(K ** (-k.alpha))
 
 
 def _rational_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
@@ -309,11 +279,6 @@ def _rational_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[f
     if _free(k, "length_scale"):
         out.append(_inner(G, r2 * K / base))
     return out
-
-
-def _periodic_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
-    angle = np.pi * np.sqrt(_squared(X, Y, 1.0)) / k.periodicity
-    return np.asarray(np.exp(-2.0 * (np.sin(angle) / k.length_scale) ** 2))
 
 
 def _periodic_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
@@ -338,15 +303,15 @@ def _table() -> dict[type, _Node]:
         _KNOWN = {
             sk.Sum: _Node(_sum_value, _sum_slope),
             sk.Product: _Node(_product_value, _product_slope),
-            sk.Exponentiation: _Node(_power_value, _power_slope),
-            sk.ConstantKernel: _Node(_constant_value, _constant_slope),
-            sk.WhiteKernel: _Node(_white_value, _white_slope),
-            sk.DotProduct: _Node(_dot_value, _dot_slope),
+            sk.Exponentiation: _Node(_own_value, _power_slope),
+            sk.ConstantKernel: _Node(_own_value, _constant_slope),
+            sk.WhiteKernel: _Node(_own_value, _white_slope),
+            sk.DotProduct: _Node(_own_value, _dot_slope),
             sk.RBF: _Node(_rbf_value, _rbf_slope),
             ScaledRBF: _Node(_rbf_value, _rbf_slope),
-            sk.Matern: _Node(_matern_value, _matern_slope),
-            sk.RationalQuadratic: _Node(_rational_value, _rational_slope),
-            sk.ExpSineSquared: _Node(_periodic_value, _periodic_slope),
+            sk.Matern: _Node(_own_value, _matern_slope),
+            sk.RationalQuadratic: _Node(_own_value, _rational_slope),
+            sk.ExpSineSquared: _Node(_own_value, _periodic_slope),
         }
     return _KNOWN
 

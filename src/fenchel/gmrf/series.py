@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -129,14 +130,17 @@ class Autoregression:
                 out[b, t - m] += w[t] * c[t, m] * d[t, m - b]
         return out
 
+    @cached_property
+    def _pattern(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of a csc array of all bands: where columns begin, rows, and the entry of ``band.ravel()`` at each place."""
+        i, j = np.indices((self.n, 2 * self.p + 1))
+        j += i - self.p
+        inside = (j >= 0) & (j < self.n)
+        i, j = i[inside], j[inside]
+        indptr = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
+        return indptr, j, np.abs(i - j) * self.n + np.minimum(i, j)
+
     def _matrix(self, band: np.ndarray) -> sp.csc_array:
         """Symmetric, zeros kept."""
-        rows, columns, values = [], [], []
-        for b in range(min(self.p + 1, self.n)):
-            i = np.arange(self.n - b)
-            for one, other in ((i, i + b), (i + b, i))[: 1 + (b > 0)]:
-                rows.append(one)
-                columns.append(other)
-                values.append(band[b, : self.n - b])
-        at = np.concatenate(rows), np.concatenate(columns)
-        return sp.csc_array((np.concatenate(values), at), shape=(self.n, self.n))
+        indptr, rows, places = self._pattern
+        return sp.csc_array((band.ravel()[places], rows, indptr), shape=(self.n, self.n))

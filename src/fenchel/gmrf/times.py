@@ -159,11 +159,19 @@ def placed(W: np.ndarray, times: np.ndarray, t: np.ndarray) -> sp.csr_array:
 def _blocks(first: np.ndarray, each: np.ndarray, n: int) -> sp.csc_array:
     """The sum of a block (p, p) for the first time and one (2p, 2p) for each pair of neighbours, zeros kept."""
     p = len(first)
-    at = p * np.arange(n - 1)[:, None] + np.arange(2 * p)
-    i, j = (np.broadcast_to(a, each.shape).ravel() for a in (at[:, :, None], at[:, None, :]))
-    a, b = (x.ravel() for x in np.meshgrid(np.arange(p), np.arange(p), indexing="ij"))
-    values = np.concatenate([first.ravel(), ((each + np.swapaxes(each, 1, 2)) / 2).ravel()])
-    return sp.csc_array((values, (np.r_[a, i], np.r_[b, j])), shape=(n * p, n * p))
+    each = (each + np.swapaxes(each, 1, 2)) / 2
+    values = np.zeros((n, p, 3, p))  # columns of each time, over the states before it, at it and after it
+    values[0, :, 1] = first
+    values[:-1, :, 1] += each[:, :p, :p]
+    values[1:, :, 1] += each[:, p:, p:]
+    values[:-1, :, 2] = each[:, :p, p:]
+    values[1:, :, 0] = each[:, p:, :p]
+    block = np.arange(n)[:, None] + np.arange(-1, 2)
+    rows = np.broadcast_to(p * block[:, None, :, None] + np.arange(p), values.shape)
+    inside = np.broadcast_to(((block >= 0) & (block < n))[:, None, :, None], values.shape)
+    entries = inside.reshape(n * p, -1).sum(axis=1)
+    indptr = np.concatenate([[0], np.cumsum(entries)])
+    return sp.csc_array((values[inside], rows[inside], indptr), shape=(n * p, n * p))
 
 
 _CHAINS = {p: Chain(p) for p in _STATIONARY}
@@ -207,10 +215,10 @@ class Stationary:
         eye = np.tile(np.eye(p), (tau.size, 1, 1))
         B, dB = np.concatenate([-up * A, eye], axis=2), np.concatenate([-slope, 0.0 * eye], axis=2)
         Bt, half = np.swapaxes(B, 1, 2), np.swapaxes(dB, 1, 2) @ N @ B
-        first = down * np.linalg.inv(self.chain.stationary)
-        Q = _blocks(first, Bt @ N @ B, n)
-        rest = _blocks((order[:, None] + order) * first, half + np.swapaxes(half, 1, 2) + Bt @ dN @ B, n)
-        return k * Q, [-2.0 * k * Q, k * rest]
+        first = k * down * np.linalg.inv(self.chain.stationary)
+        Q = _blocks(first, k * (Bt @ N @ B), n)
+        rest = k * (half + np.swapaxes(half, 1, 2) + Bt @ dN @ B)
+        return Q, [-2.0 * Q, _blocks((order[:, None] + order) * first, rest, n)]
 
     def weights(self, theta: np.ndarray, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         """Of the latents for values at other times t, (N, n p), and the variance at sd 1 that they leave."""

@@ -14,6 +14,7 @@ points behind them condition on knots alone and are leaves of the factorisation:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,25 +109,6 @@ def _pattern(neighbours: np.ndarray) -> Any:
     return out
 
 
-def _holders(neighbours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each point the sets {i} and its neighbours that hold it: where they begin, and i (m + 1) + its place."""
-    n = neighbours.shape[0]
-    sets = np.column_stack([np.arange(n), neighbours])
-    held = sets >= 0
-    indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
-    by_set = sp.csr_array((np.flatnonzero(held), sets[held], indptr), shape=(n, n))
-    by_point = by_set.tocsc()
-    return by_point.indptr.astype(np.int64), by_point.data
-
-
-def _mirrored(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Entries of a symmetric csc pattern below the diagonal, and those across it."""
-    n = indptr.size - 1
-    across = sp.csc_array((np.arange(indices.size), indices, indptr), shape=(n, n)).T.tocsc().data
-    below = np.flatnonzero(indices > np.repeat(np.arange(n), np.diff(indptr)))
-    return below, across[below]
-
-
 @dataclass(frozen=True)
 class Vecchia:
     """The precision of a process at points; theta = (log sd, log ranges).
@@ -170,6 +152,24 @@ class Vecchia:
         Q = _pattern(near)
         return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, Q.indptr, Q.indices, K), order
 
+    @cached_property
+    def _holders(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each point the sets {i} and its neighbours that hold it: where they begin, and i (m + 1) + its place."""
+        n = len(self.X)
+        sets = np.column_stack([np.arange(n), self.neighbours])
+        held = sets >= 0
+        indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
+        by_point = sp.csr_array((np.flatnonzero(held), sets[held], indptr), shape=(n, n)).tocsc()
+        return by_point.indptr.astype(np.int64), by_point.data
+
+    @cached_property
+    def _mirrored(self) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of Q below the diagonal, and those across it."""
+        n, places = len(self.X), np.arange(self.indices.size)
+        across = sp.csc_array((places, self.indices, self.indptr), shape=(n, n)).T.tocsc().data
+        below = np.flatnonzero(self.indices > np.repeat(np.arange(n), np.diff(self.indptr)))
+        return below, across[below]
+
     def ranges(self, theta: np.ndarray) -> np.ndarray:
         """Along each column (d,)."""
         return np.asarray(np.exp(np.broadcast_to(theta[1:], (self.X.shape[1],))))
@@ -186,10 +186,10 @@ class Vecchia:
         Z, n = np.ascontiguousarray(self.X / self.ranges(theta)), len(self.X)
         found = self._conditionals(Z, Z, self.neighbours, 1 if self.shared else Z.shape[1])
         data, slopes = np.zeros(self.indices.size), np.zeros((found[3].shape[0], self.indices.size))
-        sets = _holders(self.neighbours)
+        sets = self._holders
         some = lambda a, b: assembled(self.indptr, self.indices, *sets, self.neighbours, *found, a, b, data, slopes)
         on_every_core(n, self.neighbours.shape[1] ** 2, some)
-        below, above = _mirrored(self.indptr, self.indices)
+        below, above = self._mirrored
         for values in (data, *slopes):
             values[below] = values[above]
         k = float(np.exp(-2.0 * theta[0]))
