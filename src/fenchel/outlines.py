@@ -35,8 +35,9 @@ def opened(given: ArrayLike) -> Any:
 
 def labels_of(given: Any) -> list[Any] | None:
     """The labels of the districts: the index of a GeoSeries or GeoDataFrame, the ids of GeoJSON's features; or None."""
-    if _is_frame(given):
-        return list(given.index)
+    index = getattr(given, "index", None)
+    if index is not None and not callable(index):  # a list has a method of that name
+        return list(index)
     ids = [feature.get("id") for feature in _features(given)]
     return ids if ids and None not in ids else None
 

@@ -127,7 +127,7 @@ def _all_the_same(model: Model) -> list[str]:
     y, support = target.y[seen], target.likelihood.support
     if support not in ("levels", "count") or y.size < 2:
         return []
-    trials = getattr(target.likelihood, "trials", None)
+    trials = target.likelihood.trials if "trials" in target.likelihood.row_parameters else None
     full = trials is not None and bool((y == np.broadcast_to(trials, seen.shape)[seen]).all())
     if not (full or (y == 0.0).all() or (support == "levels" and (y == y[0]).all())):
         return []
