@@ -99,6 +99,8 @@ def test_a_loaded_fit_gives_the_same_bits(both, tmp_path):
     np.testing.assert_array_equal(again.predict(), found.predict())
     np.testing.assert_array_equal(again.sample(data.head(5), 3, 0), found.sample(data.head(5), 3, 0))
     assert again.summary() == found.summary()
+    assert again.found.state.settled
+    assert again.found.state.decrement == np.inf  # of a step that was not taken
     for name in found.effects:
         pd.testing.assert_frame_equal(again.effects[name], found.effects[name], check_exact=True)
     again.save(tmp_path / "twice")

@@ -100,6 +100,11 @@ def test_a_corrected_fit_has_corrected_criteria(fit):
     np.testing.assert_allclose(fit.corrected().loo().log_density, fit.loo(corrected=True).log_density)
 
 
+def test_a_fit_corrected_by_draws_leaves_rows_out_by_cavities(fit):
+    drawn = type(fit)(fit.model, fit.found, answers=fit.solution.importance(64))
+    np.testing.assert_array_equal(drawn.loo().log_density, fit.loo().log_density)
+
+
 def test_groups_have_no_average_effect_and_a_loose_tol_is_refused(fit, data):
     with pytest.raises(ValueError, match="which group a row has"):
         fit.average_effect("g")

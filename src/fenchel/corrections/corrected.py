@@ -20,7 +20,7 @@ from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
 from .grids import CorrectedLeaveOneOut, Grid, GridAnswers, GridMarginals, leave_one_out, with_moments
 from .low_rank import LowRank, low_rank
 from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
-from .sites import Block, Correlations, Fit, Observed, Sites, sites_of
+from .sites import Correlations, Fit, Observed, Sites, counted, observations, sites_of
 
 if TYPE_CHECKING:
     from .importance import ImportanceSample
@@ -79,7 +79,7 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
     method = "clusters"
     leaves_one_out = True  # whether ``loo()`` answers
     _work: float = WORK  # of the estimate of its error
-    _exact: dict[int, LowRank] | None = None
+    _exact: LowRank | None = None
     _clusters: ClusterTerms | None = None
 
     def __init__(self, solution: Fit, groups: Lines) -> None:
@@ -98,8 +98,7 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
         """Few directions as they stand; else clusters as they stand, and pairs."""
         self._exact = low_rank(self._sites, self._correlations)
         if self._exact is not None:
-            error = sum(one.error for one in self._exact.values())
-            self._pairs = Pairs(sum(one.total for one in self._exact.values()), error, 0, 1.0)
+            self._pairs = Pairs(self._exact.total, self._exact.error, 0, 1.0)
             self.pairs = self._pairs.total
             return
         R = self._together()
@@ -117,9 +116,9 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
 
     def _together(self) -> np.ndarray | None:
         """R of all sites, where it may be held."""
-        if self._correlations.in_blocks or self.n_sites > _HELD:
+        if self.n_sites > _HELD:
             return None
-        return np.concatenate([R for _, _, R in self._correlations.between()])
+        return np.concatenate([R for _, R in self._correlations.between()])
 
     @property
     def log_evidence(self) -> float:
@@ -193,10 +192,9 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
         """What clusters and few directions change of a product over sites."""
         exact, clusters = self._exact, self._clusters
 
-        def finish(block: Block, x: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-            _, others, R = block
+        def finish(R: np.ndarray, x: np.ndarray, log_p: np.ndarray) -> np.ndarray:
             if exact is not None:
-                return with_moments(x, log_p, *exact[int(others[0])].moments(R)) if others.size else log_p
+                return with_moments(x, log_p, *exact.moments(R))
             assert clusters is not None
             first, second = clusters.bends(R)
             return log_p + first[:, None] * x + 0.5 * second[:, None] * (x * x - 1.0)
@@ -214,8 +212,7 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
         out[post.active] = np.where(sites.groups.sign[:, None] > 0.0, mine, mine[:, ::-1])
         rest = np.setdiff1d(np.arange(h.size), post.active)
         if rest.size:
-            blocks = self._correlations.with_rest(rest, rho[rest])
-            out[rest] = log_densities(sites, blocks, rest.size, self._finish)[1]
+            out[rest] = self._densities(self._correlations.with_rest(rest, rho[rest]))[1]
         return Grid(h, np.sqrt(rho), x, out)
 
     @property
@@ -229,19 +226,18 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
     @cached_property
     def _latents(self) -> Grid:
         mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
-        x, log_p = log_densities(self._sites, self._correlations.with_latents(), mean.size, self._finish)
-        return Grid(mean, np.sqrt(variance), x, log_p)
+        return Grid(mean, np.sqrt(variance), *self._densities(self._correlations.with_latents()))
 
     def marginals_at(self, new: NewRows) -> GridMarginals:
         """The marginals of eta at new rows."""
         centre, spread = (to_numpy(v)[:, 0] for v in self._posterior.moments_at(new))
-        x, log_p = self._densities_at(new, spread)
-        return GridMarginals(Grid(centre, np.sqrt(spread), x, log_p), self._like)
+        densities = self._densities(self._correlations.with_new(new, spread))
+        return GridMarginals(Grid(centre, np.sqrt(spread), *densities), self._like)
 
-    def _densities_at(self, new: NewRows, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x, and the log densities of new rows there (M, x.size)."""
-        blocks = iter([self._correlations.with_new(new, spread)])
-        return log_densities(self._sites, blocks, spread.size, self._finish)
+    def _densities(self, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """x, and the log densities there (T, x.size) of unknowns by their correlations with the sites (T, n)."""
+        whole = (np.arange(R.shape[0]), R)
+        return log_densities(self._sites, [whole], R.shape[0], self._finish)
 
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
@@ -297,22 +293,6 @@ def _sized(solution: Fit, groups: Lines) -> Corrected:
     if covariances.low_rank and groups.n > gates.AVERAGED_PAIRS:
         return TallCorrected(solution, groups)
     return Corrected(solution, groups)
-
-
-def observations(solution: Fit) -> Observed:
-    """The active rows of a fit with one predictor each."""
-    post = solution.posterior
-    active = post.active
-    h, rho = (to_numpy(v)[:, 0] for v in post.active_moments)
-    rows = {key: to_numpy(value)[active] for key, value in solution._rows.items()}
-    alpha, lam = (to_numpy(v)[active, 0] for v in (post.alpha, post.lam))
-    return Observed(solution.likelihood, rows, counted(solution)[active], h, rho, alpha, lam)
-
-
-def counted(solution: Fit) -> np.ndarray:
-    """How often each observation counts (N,): its weight but for the likelihood's own, such as a number of trials."""
-    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])
-    return np.asarray(to_numpy(solution._rows["weight"]) / np.where(own > 0.0, own, 1.0))
 
 
 def _moved(grid: Grid, draws: np.ndarray) -> np.ndarray:

@@ -47,7 +47,7 @@ from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from .draws import COPIES, Draws, WeightedMarginals
-from .sites import Fit
+from .sites import Fit, counted
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
@@ -215,9 +215,8 @@ class RowDensities:
 
     def __init__(self, fit: Fit, index: np.ndarray) -> None:
         rows = {key: to_numpy(x) for key, x in fit._rows.items()}
-        own = fit.likelihood.prepare(fit.y)["weight"]  # a number of trials, say, which the density itself counts
         self.likelihood, self.rows = fit.likelihood, slice_rows(rows, index)
-        self.times = (rows["weight"] / np.where(own > 0.0, own, 1.0))[index]
+        self.times = counted(fit)[index]
 
     def log_likelihood(self, eta: np.ndarray, some: slice = slice(None)) -> np.ndarray:
         """Of some of the observations (n, K) at eta (n, C, K); 0 where y is unobserved."""

@@ -18,7 +18,6 @@ import numpy as np
 from ..linalg.arrays import to_numpy
 from ..linalg.design import Design
 from ..linalg.matrices import as_design
-from ..priors.base import NewRows
 from ..priors.lines import Lines
 from .corrected import Corrected
 from .grids import Grid
@@ -105,7 +104,7 @@ class LargeCorrected(Corrected):
         out = np.zeros((M, TERMS))
         for i in range(0, M, step):
             which = np.arange(i, min(M, i + step))
-            out[which] = self._powers(self._correlations.with_design(rows(which), variance[which])[2])
+            out[which] = self._powers(self._correlations.with_design(rows(which), variance[which]))
         return out
 
     def _powers(self, R: np.ndarray) -> np.ndarray:
@@ -116,8 +115,7 @@ class LargeCorrected(Corrected):
             out[:, k] = power @ self._c[:, k]
         return out
 
-    def _densities_at(self, new: NewRows, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        _, _, R = self._correlations.with_new(new, spread)
+    def _densities(self, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self._x, self._summed(self._powers(R))
 
 

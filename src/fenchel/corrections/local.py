@@ -154,7 +154,7 @@ def patch_triples(correlations: Correlations, c: np.ndarray) -> float:
 
 
 def _probed(graph: Graph, part: Factorisation, scale: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """sum of log(1 + u) beyond each reach (probes, _MOST + 1), of some sites with all others."""
+    """sum of log(1 + u) beyond each reach (probes, reaches), of some sites with all others."""
     n, most = scale.size, _SOLVES // 2
     probes = np.random.default_rng(0).choice(np.flatnonzero(graph.home >= 0), _PROBES, replace=n < _PROBES)
     z = part.solve(graph.W[probes].T.toarray())

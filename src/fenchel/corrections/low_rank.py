@@ -56,21 +56,10 @@ class LowRank:
         return g @ self.mean, np.sqrt(np.maximum(1.0 + np.sum((g @ moved) * g, axis=1), 1e-12))
 
 
-def low_rank(sites: Sites, correlations: Correlations) -> dict[int, LowRank] | None:
-    """The integral of all sites, or of each row of a table, by its first site; None where it is not to be had."""
-    if not correlations.in_blocks:
-        directions = directions_of(correlations.groups.n, lambda k: correlations.of_sites(np.array([k]))[0])
-        found = None if directions is None else _integrated(sites, np.arange(correlations.groups.n), directions)
-        return None if found is None else {0: found}
-    out = {}
-    for _, own, R in correlations.between():
-        if own.size:
-            directions = directions_of(own.size, R.__getitem__)
-            found = None if directions is None else _integrated(sites, own, directions)
-            if found is None:
-                return None
-            out[int(own[0])] = found
-    return out
+def low_rank(sites: Sites, correlations: Correlations) -> LowRank | None:
+    """The integral of all sites; None where it is not to be had."""
+    directions = directions_of(correlations.groups.n, lambda k: correlations.of_sites(np.array([k]))[0])
+    return None if directions is None else _integrated(sites, directions)
 
 
 def directions_of(n: int, row: Callable[[int], np.ndarray]) -> Directions | None:
@@ -87,10 +76,10 @@ def directions_of(n: int, row: Callable[[int], np.ndarray]) -> Directions | None
     return Directions(L, pivot)
 
 
-def _integrated(sites: Sites, own: np.ndarray, directions: Directions) -> LowRank | None:
+def _integrated(sites: Sites, directions: Directions) -> LowRank | None:
     """The integral over the places where the integrand lives, by finer lattices until nothing moves."""
     n, q = directions.loading.shape
-    everyone = Clusters(np.array([0, n]), own, directions.loading, np.empty(0))
+    everyone = Clusters(np.array([0, n]), np.arange(n), directions.loading, np.empty(0))
     reach = float(sites.x[-1])
     line = np.linspace(-reach, reach, 2 * _COARSE + 1)
     if not _affordable([line] * q, n):

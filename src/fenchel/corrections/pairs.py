@@ -15,7 +15,7 @@ Chains of two edges need O(N^2), triangles two products of N x N matrices; with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import comb, factorial, sqrt
 
@@ -66,17 +66,10 @@ def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None 
     label = np.arange(sites.log_z.size) if label is None else label
     tol = min(_TOL, 1e-5 / sites.log_z.size**2)
     listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
-    for rows, others, R in correlations.between():
-        c, t, mark, own = sites.c, tails, label, others
-        if correlations.in_blocks:  # a row of a table: sites by their places in it
-            c, t, mark, first = sites.c[others], tails[others], label[others], 0
-        else:
-            first = int(rows[0])
+    for rows, R in correlations.between():
         places = R_listed[found:], listed[found:]
-        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, mark, tol, sums, *places)
-        if correlations.in_blocks:
-            listed[found : found + more] = own[listed[found : found + more]]
-        found += more
+        R = np.ascontiguousarray(R)
+        found += kernels.pair_series(R, int(rows[0]), sites.c, tails, label, tol, sums, *places)
     out = np.empty(found)
     if found:
         x, every = _places(sites)
@@ -95,11 +88,11 @@ def _places(sites: Sites) -> tuple[np.ndarray, int]:
     return np.ascontiguousarray(sites.x[::every]), every
 
 
-Finish = Callable[[Block, np.ndarray, np.ndarray], np.ndarray]  # of a block, x (M,), log densities -> better ones
+Finish = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # R (T, n), x, log densities -> better ones
 
 
 def log_densities(
-    sites: Sites, blocks: Iterator[Block], size: int, finish: Finish | None = None
+    sites: Sites, blocks: Iterable[Block], size: int, finish: Finish | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """x (M,) and log densities (size, M) of unknowns by their correlations with the sites."""
     from . import _kernels as kernels
@@ -112,15 +105,13 @@ def log_densities(
     tol = -tol if sites.log_z.size <= _SMALL else tol
     nodes, weights = gauss_hermite()
     out = np.zeros((size, x.size))
-    for targets, others, R in blocks:
-        everyone = others.size == sites.log_z.size
-        c, t, gt, log_z = (v if everyone else v[others] for v in (sites.c, tails, sites.gt, sites.log_z))
+    sites_given = sites.gt, sites.log_z, low, step
+    for targets, R in blocks:
         part, own = np.empty((2, targets.size, x.size))
-        kernels.log_factors(
-            np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, part, _FLOOR
-        )
+        R = np.ascontiguousarray(R)
+        kernels.log_factors(R, sites.c, tails, he, ends, *sites_given, x, nodes, weights, tol, own, part, _FLOOR)
         log_p = held(x, own - 0.5 * x * x, part)
-        out[targets] = log_p if finish is None else finish((targets, others, R), x, log_p)
+        out[targets] = log_p if finish is None else finish(R, x, log_p)
     return x, out
 
 
@@ -145,32 +136,23 @@ def triples_of(sites: Sites, correlations: Correlations, work: float = WORK, lab
 
     ``label`` (n,): clusters of sites; correlations within them do not count.
     """
-    n = sites.log_z.size
+    n, c = sites.log_z.size, sites.c
     label = np.arange(n) if label is None else label
-    drawn = np.arange(n)
-    if not correlations.in_blocks and n > (limit := max(16, int(work / n**2))):
-        drawn = np.random.default_rng(0).choice(n, limit, replace=False)
+    limit = max(16, int(work / n**2))
+    drawn = np.arange(n) if n <= limit else np.random.default_rng(0).choice(n, limit, replace=False)
+    blocks = [(rows, _apart(R, label[rows], label)) for rows, R in correlations.between()]
+    with_drawn = np.concatenate([R[:, drawn] for _, R in blocks])
     total = np.zeros(2)
-    kept: list[tuple[np.ndarray, np.ndarray]] = []
-    for block in correlations.between():
-        if correlations.in_blocks:
-            _, own, R = block
-            total += _block(_apart(R, label[own], label[own]), None, sites.c[own], sites.c[own], sites.c[own], 1.0)
-        else:
-            rows, _, R = block
-            kept.append((rows, _apart(R, label[rows], label)))
-    if kept:
-        with_drawn = np.concatenate([R[:, drawn] for _, R in kept])
-        for rows, R in kept:
-            mine = with_drawn[rows], with_drawn
-            total += _block(R, mine, sites.c[rows], sites.c, sites.c[drawn], n / drawn.size)
+    for rows, R in blocks:
+        total += _block(R, (with_drawn[rows], with_drawn), c[rows], c, c[drawn], n / drawn.size)
     return float(np.abs(total).sum())
 
 
 def triples_among(c: np.ndarray, R: np.ndarray) -> float:
     """The same of a few sites by their correlations (n, n)."""
     label = np.arange(R.shape[0])
-    return float(np.abs(_block(_apart(R, label, label), None, c, c, c, 1.0)).sum())
+    apart = _apart(R, label, label)
+    return float(np.abs(_block(apart, (apart, apart), c, c, c, 1.0)).sum())
 
 
 def _apart(R: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -180,7 +162,7 @@ def _apart(R: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 def _block(
     R: np.ndarray,
-    drawn: tuple[np.ndarray, np.ndarray] | None,
+    drawn: tuple[np.ndarray, np.ndarray],
     own: np.ndarray,
     c: np.ndarray,
     third: np.ndarray,
@@ -188,10 +170,10 @@ def _block(
 ) -> np.ndarray:
     """Chains with their middle in some rows, triangles with a corner there.
 
-    R (rows, n); ``drawn``: correlations of these rows, and of all sites, with the third ones, None where all are all.
+    R (rows, n); ``drawn``: correlations of these rows, and of all sites, with the third ones.
     own, c, third: coefficients of the rows, of all sites, of the third ones.
     """
-    mine, every = (R, R) if drawn is None else drawn
+    mine, every = drawn
     power = [np.ones((1, 1)), R]
     for _ in range(1, _TRIPLE_ORDER):
         power.append(power[-1] * R)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,7 +38,7 @@ _NEARLY = 1e-3  # the same for a likelihood with a kink: the whole grid is then 
 _BLOCK = 1 << 21  # numbers held at a time
 _CORRELATIONS_AT_ONCE = 1 << 22  # numbers of R held at a time
 
-Block = tuple[np.ndarray, np.ndarray, np.ndarray]  # targets (T,), sites (n,), R (T, n)
+Block = tuple[np.ndarray, np.ndarray]  # some unknowns (T,), and their R with all sites (T, n)
 
 
 class Fit(Protocol):
@@ -84,6 +85,22 @@ class Observed:
             out = self.times[:, None] * log_p + self.alpha[:, None] * t
         out += 0.5 * self.lam[:, None] * t * t + constant[:, None]
         return np.where(np.isnan(out), -np.inf, out)
+
+
+def observations(solution: Fit) -> Observed:
+    """The active rows of a fit with one predictor each."""
+    post = solution.posterior
+    active = post.active
+    h, rho = (to_numpy(v)[:, 0] for v in post.active_moments)
+    rows = {key: to_numpy(value)[active] for key, value in solution._rows.items()}
+    alpha, lam = (to_numpy(v)[active, 0] for v in (post.alpha, post.lam))
+    return Observed(solution.likelihood, rows, counted(solution)[active], h, rho, alpha, lam)
+
+
+def counted(solution: Fit) -> np.ndarray:
+    """How often each observation counts (N,): its weight but for the likelihood's own, such as a number of trials."""
+    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])
+    return np.asarray(to_numpy(solution._rows["weight"]) / np.where(own > 0.0, own, 1.0))
 
 
 @dataclass(frozen=True)
@@ -181,39 +198,22 @@ class Correlations:
         self.posterior, self.groups = posterior, groups
         self.rho = to_numpy(posterior.active_moments[1])[:, 0][groups.first]
         self.scale = _inverse_root(self.rho)
-        self._found: Any = None
 
-    @property
+    @cached_property
     def covariances(self) -> Any:
         """Covariances with the sites: of the active rows, or where the latents are the predictors of all rows."""
-        if self._found is None:
-            post, first = self.posterior, self.groups.first
-            self._found = (
-                post.factor.row_covariances(first)
-                if post.factor.own_latents
-                else post.joint_factor().row_covariances(post.active[first])
-            )
-        return self._found
+        post, first = self.posterior, self.groups.first
+        if post.factor.own_latents:
+            return post.factor.row_covariances(first)
+        return post.joint_factor().row_covariances(post.active[first])
 
-    @property
-    def in_blocks(self) -> bool:
-        """Whether sites are cells of a table, whose rows are independent."""
-        return self.posterior.factor.covariances.of_table
-
-    # -- between sites -----------------------------------------------------------------------------
     def between(self) -> Iterator[Block]:
-        """R between sites, in blocks of rows: (sites, sites, R); only sites in one block are correlated."""
-        if self.in_blocks:
-            for row in self.covariances.rows():
-                R = self._scaled(row.loadings @ row.V @ row.loadings.T, self.scale[row.sites], row.sites)
-                np.fill_diagonal(R, 1.0)
-                yield row.sites, row.sites, R
-            return
+        """R between sites, some rows of it at a time."""
         n = self.groups.n
-        everyone, step = np.arange(n), max(1, _CORRELATIONS_AT_ONCE // n)
+        step = max(1, _CORRELATIONS_AT_ONCE // n)
         for i in range(0, n, step):
             rows = np.arange(i, min(n, i + step))
-            yield rows, everyone, self.of_sites(rows)
+            yield rows, self.of_sites(rows)
 
     def of_sites(self, which: np.ndarray) -> np.ndarray:
         """R of some sites with all (M, n)."""
@@ -222,51 +222,38 @@ class Correlations:
         R[np.arange(which.size), which] = 1.0
         return R
 
-    # -- with anything else ------------------------------------------------------------------------
-    def with_latents(self) -> Iterator[Block]:
-        """R of the latents with the sites."""
-        if self.in_blocks:
-            for row in self.covariances.rows():
-                L, sd = row.V.shape[0], _inverse_root(np.diagonal(row.V))
-                targets = np.arange(row.number * L, (row.number + 1) * L)
-                yield targets, row.sites, self._scaled(row.V @ row.loadings.T, sd, row.sites)
-            return
+    def with_latents(self) -> np.ndarray:
+        """R of the latents with the sites (L, n)."""
         variance = to_numpy(self.posterior.latent_variance)
         if self.posterior.factor.own_latents:
-            yield self.with_design(Identity(variance.size, self.posterior.factor.lam), variance)
-        else:
-            yield self._block(self.covariances.of_rows(np.arange(variance.size)), variance)
+            return self.with_design(Identity(variance.size, self.posterior.factor.lam), variance)
+        return self._of_covariance(self.covariances.of_rows(np.arange(variance.size)), variance)
 
-    def with_design(self, new: Design, variance: np.ndarray) -> Block:
-        """R of new rows of the design with the sites; ``variance`` (M,) is theirs under q."""
-        return self._block(self.covariances.of_design(new), variance)
+    def with_design(self, new: Design, variance: np.ndarray) -> np.ndarray:
+        """R of new rows of the design with the sites (M, n); ``variance`` (M,) is theirs under q."""
+        return self._of_covariance(self.covariances.of_design(new), variance)
 
-    def with_new(self, new: NewRows, variance: np.ndarray) -> Block:
-        """R of eta at new rows with the sites; ``variance`` (M,) is that of the latent part of eta under q."""
+    def with_new(self, new: NewRows, variance: np.ndarray) -> np.ndarray:
+        """R of eta at new rows with the sites (M, n); ``variance`` (M,) is that of the latent part of eta under q."""
         n_latents = int(np.shape(self.posterior.latent_mean)[0])
         (rows,), _ = new_rows(new, n_latents, 1, 1, self.posterior.predictors.mt)
         if new.design is not None:
             return self.with_design(rows, variance)
-        return self._block(self.covariances.of_cross(rows), variance)
+        return self._of_covariance(self.covariances.of_cross(rows), variance)
 
-    def with_rest(self, rest: np.ndarray, variance: np.ndarray) -> Iterator[Block]:
-        """R of observations without a site with the sites."""
+    def with_rest(self, rest: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """R of observations without a site with the sites (M, n)."""
         predictors: Any = self.posterior.predictors
-        if self.in_blocks:
-            for own, row, cov in self.covariances.of_cells(rest):
-                yield own, row.sites, self._scaled(cov, _inverse_root(variance[own]), row.sites)
-        elif self.posterior.factor.own_latents:
-            yield self.with_design(predictors.designs[0].take(rest), variance)
-        else:
-            yield self._block(self.covariances.of_rows(rest), variance)
+        if self.posterior.factor.own_latents:
+            return self.with_design(predictors.designs[0].take(rest), variance)
+        return self._of_covariance(self.covariances.of_rows(rest), variance)
 
-    def _block(self, cov: np.ndarray, variance: np.ndarray) -> Block:
-        R = self._scaled(cov, _inverse_root(variance))
-        return np.arange(cov.shape[0]), np.arange(self.groups.n), R
+    def _of_covariance(self, V: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        return self._scaled(V, _inverse_root(variance))
 
-    def _scaled(self, V: np.ndarray, scale: np.ndarray, sites: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def _scaled(self, V: np.ndarray, scale: np.ndarray) -> np.ndarray:
         R = V * scale[:, None]
-        R *= self.scale[sites][None, :]
+        R *= self.scale[None, :]
         return np.clip(R, -1.0, 1.0, out=R)
 
 

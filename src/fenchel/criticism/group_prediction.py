@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..checks import choice, count, problem
-from ..corrections.corrected import counted, observations
+from ..corrections.sites import counted, observations
 from ..inference import infer
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..linalg.dense import NotPositiveDefinite

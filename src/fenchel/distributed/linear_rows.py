@@ -170,7 +170,7 @@ class LinearReader:
 def fit_weights(problem: PartitionedProblem, **run: Any) -> Learned:
     """Fit a problem whose prior is a ``GroupedVariances``; ``run`` are the settings of ``PartitionedFit``.
 
-    Where each weight has a variance, ridge comes first and then every width of ``relevance.py``.
+    Where each weight has a variance, ridge comes first and then every width of ``hyperparameters/weights.py``.
     """
     family, tol, learning = problem.prior.family, run["tol"], problem.learning
 

@@ -8,7 +8,8 @@ from the start that a sample of the rows gives. The certificate comes with every
 by pass, so that learning costs hardly more passes than a fit.
 
 A fit may have several stages: problems that differ in the prior, each started where the last one ended, while their
-evidence rises. A variance for each weight ("ard") is ridge first, then width by width as in ``relevance.py``.
+evidence rises. A variance for each weight ("ard") is ridge first, then width by width as in
+``hyperparameters/weights.py``.
 """
 
 from __future__ import annotations

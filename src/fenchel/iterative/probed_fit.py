@@ -291,7 +291,7 @@ def restored(task: Task, theta: np.ndarray, m: np.ndarray, rho: np.ndarray, lam:
         raise problem(WHERE, "the probes of a fit have another shape than its terms", "those of the model")
     data, system = task.data(likelihood), System(task.rows, task.layout.prior(first)[0], lam)
     h, loss, slope = _evaluated(task, likelihood, data, m, rho, system.prior_times(m[:, None])[:, 0])
-    return State(task, likelihood, data, system, probed, m, h, rho, loss, slope, 0, 0, True)
+    return State(task, likelihood, data, system, probed, m, h, rho, loss, slope, 0, True)
 
 
 def _weights(loss: RowSites, before: np.ndarray, share: float) -> np.ndarray:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "direct", "iterative")
 _SHARE = 0.25  # share of the memory that a factor may take, since some four of its size are held at once
-_DEAR_ROW = 2e4  # the same for each row
+_DEAR_ROW = 2e4  # multiplications a row: a factor that takes more is dear, and a start is looked for without one
 _TOL = 1e-4  # relative gap, where none is asked for
 
 

@@ -41,10 +41,12 @@ def over_rows(fit: FittedModel, found: R, *names: str) -> R:
 
 def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
     """Leave-one-out, over the hyperparameters too where they are integrated out; or from corrected marginals."""
-    if (corrected or fit.answers is not None) and fit.integrated is None:
+    better = fit.answers
+    if corrected and fit.integrated is None:
         better = fit.solution.corrected()
         if not better.leaves_one_out:
             raise problem("loo", f"corrected marginals are not there: {better.status}", "loo(), by the cavity")
+    if better is not None and better.leaves_one_out and fit.integrated is None:
         return over_rows(fit, better.loo(), "log_density", "mean", "variance", "pit", "pit_below", "trusted")
     found = fit.solution if fit.integrated is None else fit.integrated
     return over_rows(fit, found.loo(), "log_density", "mean", "variance")

@@ -17,16 +17,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem
 from ..linalg import small
 from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from .base import EPS, Factor, NewRows, Predictors, Prior
-from .lines import Lines, lines_of_rows
 from .newton import NewtonSystem, iterated
-from .row_covariances import TableCovariances
 
 
 class BatchedFeatures(Prior):
@@ -108,16 +105,6 @@ class BatchedPredictors(Predictors):
         return cells if self.keep is None else cells[self.keep]
 
     @property
-    def cells(self) -> np.ndarray:
-        """The cell of the table that each observation is (n,)."""
-        return np.arange(self.R * self.n_cells) if self.keep is None else self.keep
-
-    def lines(self) -> Lines:
-        own = lines_of_rows(sp.csr_array(self.W))  # of one row of the table
-        row, column = np.divmod(self.cells, self.n_cells)
-        return Lines.labelled(row * self.n_cells + own.of[column], own.sign[column])
-
-    @property
     def variance(self) -> Array:
         return self.gather(np.broadcast_to(np.sum(self.W**2, axis=1), (self.R, self.W.shape[0])))
 
@@ -180,7 +167,6 @@ class BatchedFactor(Factor):
     """V_r = (I + W' Lam_r W)^-1 of every row, packed (R, T)."""
 
     own_latents = True
-    covariances = TableCovariances
 
     def __init__(self, predictors: BatchedPredictors, lam: Array) -> None:
         self.predictors = self.own = predictors

@@ -9,10 +9,8 @@ whoever needs covariances for long keeps the object.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +30,6 @@ class RowCovariances:
 
     sparse = False  # whether the factor is sparse: neighbours in a graph, and solves
     low_rank = False  # whether few weights explain all rows
-    of_table = False  # whether rows are cells of a table, whose rows are independent
 
     def __init__(self, factor: Any, sites: np.ndarray) -> None:
         self.factor, self.sites = factor, sites
@@ -138,39 +135,3 @@ class SparseCovariances(LatentCovariances):
         if W.shape[0] < seen.shape[0]:
             return np.asarray(seen @ self.part.solve(W.T.toarray())).T
         return np.asarray(W @ self.part.solve(seen.T.toarray()))
-
-
-class TableRow(NamedTuple):
-    """A row of a table: its number, its sites by their place, their loadings (m, L), V of its latents (L, L)."""
-
-    number: int
-    sites: np.ndarray
-    loadings: np.ndarray
-    V: np.ndarray
-
-
-class TableCovariances(RowCovariances):
-    """Of the cells of a table: rows of the table are independent, and share their loadings."""
-
-    of_table = True
-
-    def rows(self) -> Iterator[TableRow]:
-        """The rows of the table, one after the other."""
-        from ..linalg import small
-
-        own = self.factor.predictors
-        cells = own.cells[self.sites]
-        order = np.argsort(cells, kind="stable")
-        row, column = np.divmod(cells[order], own.n_cells)
-        V = small.unpack(self.factor.V)
-        edges = np.searchsorted(row, np.arange(own.R + 1))
-        for number, (i, j) in enumerate(pairwise(edges)):
-            yield TableRow(number, order[i:j], own.W[column[i:j]], V[number])
-
-    def of_cells(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, TableRow, np.ndarray]]:
-        """Any cells of the table with the sites: which cells, the row of the table, covariances (M, m)."""
-        own = self.factor.predictors
-        row, column = np.divmod(cells, own.n_cells)
-        for each in self.rows():
-            mine = np.flatnonzero(row == each.number)
-            yield mine, each, own.W[column[mine]] @ each.V @ each.loadings.T
