@@ -100,3 +100,35 @@ def test_any_design_and_extra_variance_elsewhere(to, n):
         for name in ("mean", "covariance", "design"):
             ours, theirs = (getattr(post.adjoint(), name)[0] for post in (here, there))
             np.testing.assert_allclose(to_numpy(theirs), ours, atol=1e-7)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
+def test_limits_are_not_python_numbers_where_torch_refuses_them(likelihood, y, monkeypatch):
+    """torch's maximum and minimum take tensors alone, and array-api-compat before 1.16 passes Python numbers on."""
+    import array_api_strict
+
+    if likelihood.objective.over_contrasts is not None or likelihood.n_predictors > 1:
+        pytest.skip("one predictor")
+    for name in ("maximum", "minimum"):
+        real = getattr(array_api_strict, name)
+
+        def of_arrays(a, b, /, real=real):
+            assert not isinstance(a, float)
+            assert not isinstance(b, float)
+            return real(a, b)
+
+        monkeypatch.setattr(array_api_strict, name, of_arrays)
+    h, rho = (np.random.default_rng(0).normal(size=(2, len(y), 1)) ** 2).copy()
+    rows = {key: array_api_strict.asarray(value) for key, value in likelihood.prepare(y).items()}
+    there = [array_api_strict.asarray(x) for x in (h, rho)]
+    np.testing.assert_allclose(
+        to_numpy(likelihood.objective.loss(*there, rows).value),
+        likelihood.objective.loss(h, rho, likelihood.prepare(y)).value,
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    likelihood.derivatives(there[0], rows)
+    likelihood.theta_gradient(*there, rows)
+    likelihood.predictive_log_density(y, *there)
+    likelihood.predictive_mean(*there)
+    likelihood.predictive_variance(*there)

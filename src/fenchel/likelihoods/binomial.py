@@ -24,7 +24,7 @@ from scipy.special import betainc, expit
 
 from ..checks import labels
 from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special
-from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
+from ..linalg.functions import log_cosh_slopes, logistic_parts, softplus
 from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Likelihood, Rows
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, Loss
@@ -78,8 +78,8 @@ class LogitLikelihood(Likelihood):
         return [0.0 * rows["y"]]
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        y, tau, rest = rows["y"][:, None], sigmoid(eta), sigmoid(-eta)
-        psi = y * softplus(-eta) + (1.0 - y) * softplus(eta)
+        y, (plus, minus, tau, rest) = rows["y"][:, None], logistic_parts(eta)
+        psi = y * minus + (1.0 - y) * plus
         return psi + self.constant(rows)[:, None], tau * (1.0 - y) - rest * y, tau * rest
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:

@@ -189,7 +189,7 @@ class ZeroInflated(OwnProbability):
     def landmarks(self, rows: Rows) -> list[Array]:
         """The mode of a count; for a zero, where the two causes are alike, and the bend on either side."""
         xp, y = namespace(rows["count"]), rows["count"]
-        even = xp.where(y > 0.0, y + 0.5, xp.maximum(rows["odds"], 0.5))
+        even = xp.where(y > 0.0, y + 0.5, xp.clip(rows["odds"], 0.5, None))
         at = xp.log(even / rows["exposure"])
         return [at, at - 1.0, at + 1.0, *self.base.landmarks(rows)[:1]]
 

@@ -80,15 +80,15 @@ class LaplaceNoise(NoiseLikelihood):
 
     def unit_bound(self, x: Array) -> tuple[Array, Array, Array]:
         xp = namespace(x)
-        x = xp.maximum(x, _KINK_POINT)
+        x = xp.clip(x, _KINK_POINT, None)
         xi = xp.sqrt(x)
         return xi + math.log(2.0), 0.5 / xi, -0.25 / (x * xi)
 
     def unit_expectation(self, a: Array, v: Array) -> Loss:
         xp = namespace(a)
-        v = xp.maximum(v, _KINK_POINT)
+        v = xp.clip(v, _KINK_POINT, None)
         sd = xp.sqrt(v)
-        z = xp.minimum(xp.maximum(a / sd, -_FAR), _FAR)
+        z = xp.clip(a / sd, -_FAR, _FAR)
         slope = special("erf", z / math.sqrt(2.0))
         bend = math.sqrt(2.0 / math.pi) * xp.exp(-0.5 * z * z) / sd
         value = a * slope + bend * v + math.log(2.0)
@@ -100,15 +100,15 @@ class LaplaceNoise(NoiseLikelihood):
         Where the argument of Phi is negative e^{v/2 - a} Phi is e^{-a^2/2v} erfcx/2, which does not cancel.
         """
         xp = namespace(a)
-        v = xp.maximum(v, _KINK_POINT)
+        v = xp.clip(v, _KINK_POINT, None)
         sd = xp.sqrt(v)
         sides = []
         for side in (a, -a):
             x = sd - side / sd
             with np.errstate(over="ignore"):
-                inside = special("erfcx", xp.maximum(x, 0.0) / math.sqrt(2.0))
+                inside = special("erfcx", xp.clip(x, 0.0, None) / math.sqrt(2.0))
                 near = xp.log(inside / 2.0) - 0.5 * (side / sd) ** 2
-            sides.append(xp.where(x > 0.0, near, 0.5 * v - side + special("log_ndtr", -xp.minimum(x, 0.0))))
+            sides.append(xp.where(x > 0.0, near, 0.5 * v - side + special("log_ndtr", -xp.clip(x, None, 0.0))))
         top, low = xp.maximum(*sides), xp.minimum(*sides)
         return top + xp.log1p(xp.exp(low - top)) - math.log(2.0)
 

@@ -80,7 +80,7 @@ class LogitLink(Likelihood):
         success, failure, both = self.moments(h, rho)
         trials = self._trials(success.shape[0])
         n, inside = (asarray(x, success) for x in (trials, trials * self.dispersion_factor(trials.shape[0])))
-        return inside * both + n**2 * namespace(both).maximum(success * failure - both, 0.0)
+        return inside * both + n**2 * namespace(both).clip(success * failure - both, 0.0, None)
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         """Half a success and half a failure are added."""

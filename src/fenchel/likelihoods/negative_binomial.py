@@ -34,7 +34,7 @@ from scipy.special import betainc
 
 from ..checks import numeric, positive, problem
 from ..linalg.arrays import Array, ArrayLike, namespace, special
-from ..linalg.functions import log_choose, log_rising, rising, sigmoid, softplus
+from ..linalg.functions import log_choose, log_rising, logistic_parts, rising
 from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from ..linalg.quadrature import expect_near
 from .base import Rows
@@ -186,9 +186,8 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
 
     def row_derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         y, r, t = rows["count"][:, None], rows["size"][:, None], eta - rows["centre"][:, None]
-        up, down = sigmoid(t), sigmoid(-t)
-        value = y * softplus(-t) + r * softplus(t) - rows["choices"][:, None]
-        return value, r * up - y * down, (y + r) * up * down
+        plus, minus, up, down = logistic_parts(t)
+        return y * minus + r * plus - rows["choices"][:, None], r * up - y * down, (y + r) * up * down
 
     def row_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         m, y, r = logistic_moments(h[:, 0] - rows["centre"], rho[:, 0]), rows["count"], rows["size"]
@@ -203,22 +202,23 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
     # -- a count of 0: -log p(0) = r softplus(t) ----------------------------------------------------
     def log_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         xp, t = namespace(eta), eta - rows["centre"][:, None]
-        tiny, s = t < _TINY, sigmoid(t)
-        u = xp.where(tiny, 1.0, softplus(t))
+        plus, _, s, rest = logistic_parts(t)
+        tiny = t < _TINY
+        u = xp.where(tiny, 1.0, plus)
         log_u = xp.where(tiny, t - s / 2, xp.log(u))
         first = xp.where(tiny, 1.0 - s / 2, s / u)
-        second = xp.where(tiny, -s / 2, first * (sigmoid(-t) - first))
+        second = xp.where(tiny, -s / 2, first * (rest - first))
         return xp.log(rows["size"])[:, None] + log_u, first, second
 
     def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """In closed form, for half of the time: psi + log(1 - e^-w), w = r softplus(t)."""
         xp, r, y = namespace(eta), rows["size"][:, None], rows["count"][:, None]
         t = eta - rows["centre"][:, None]
-        s, rest, tiny = sigmoid(t), sigmoid(-t), t < _TINY
-        w = xp.maximum(r * softplus(t), 1e-300)
+        plus, minus, s, rest = logistic_parts(t)
+        tiny, w = t < _TINY, xp.clip(r * plus, 1e-300, None)
         seen = -xp.expm1(-w)
         log_seen = xp.where(tiny, xp.log(r) + t - w / 2, xp.log(seen))
-        psi = y * softplus(-t) + w + log_seen - rows["choices"][:, None]
+        psi = y * minus + w + log_seen - rows["choices"][:, None]
         pull = xp.where(tiny, 1.0 + (r - 1.0) / 2 * s, r * s / seen)
         bend = pull * (rest - xp.where(tiny, 1.0 - (r + 1.0) / 2 * s, r * s * xp.exp(-w) / seen))
         return psi, pull - y * rest, y * s * rest + bend
@@ -226,8 +226,8 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
     def theta_slope_pairs(self, eta: Array, rows: Rows, slope: Array, bend: Array) -> SlopePairs:
         """t falls as log r rises: dpsi/dlog r = r softplus(t) - slope - psi', and dlog g/dlog r = 1 - dlog g/deta."""
         y, r, t = rows["count"][:, None], rows["size"][:, None], eta - rows["centre"][:, None]
-        up, down = sigmoid(t), sigmoid(-t)
-        own = r * softplus(t) - rows["slope"][:, None] - r * up + y * down
+        plus, _, up, down = logistic_parts(t)
+        own = r * plus - rows["slope"][:, None] - r * up + y * down
         return (own, r * up - (y + r) * up * down), (1.0 - slope, -bend)
 
     # -- prediction --------------------------------------------------------------------------------

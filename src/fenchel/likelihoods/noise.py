@@ -32,7 +32,7 @@ import numpy as np
 
 from ..checks import numeric, positive, vector
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
-from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
+from ..linalg.functions import log_cosh_slopes, logistic_parts, sigmoid
 from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Likelihood, Rows, flat
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, ExactSite, Loss, Site
@@ -367,8 +367,8 @@ class LogisticNoise(NoiseLikelihood):
 
     # -- unit noise --------------------------------------------------------------------------------
     def unit_loss(self, u: Array) -> tuple[Array, Array, Array]:
-        up, down = sigmoid(u), sigmoid(-u)
-        return softplus(u) + softplus(-u), up - down, 2.0 * up * down
+        plus, minus, up, down = logistic_parts(u)
+        return plus + minus, up - down, 2.0 * up * down
 
     def unit_bound(self, x: Array) -> tuple[Array, Array, Array]:
         xp = namespace(x)

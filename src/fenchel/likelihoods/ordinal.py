@@ -19,7 +19,7 @@ from scipy.special import logit
 
 from ..checks import finite, labels, numeric, problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
-from ..linalg.functions import sigmoid, softplus
+from ..linalg.functions import logistic_parts, sigmoid
 from ..linalg.logistic_normal import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
 from ..linalg.quadrature import expect
 from ..transforms import STEPS
@@ -154,9 +154,9 @@ class Ordinal(Cumulative):
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         up, down = eta - rows["hi"][:, None], rows["lo"][:, None] - eta
-        first, second = sigmoid(up), sigmoid(down)
-        psi = softplus(up) + softplus(down) + self.constant(rows)[:, None]
-        return psi, first - second, first * sigmoid(-up) + second * sigmoid(-down)
+        above, _, first, rest = logistic_parts(up)
+        below, _, second, other = logistic_parts(down)
+        return above + below + self.constant(rows)[:, None], first - second, first * rest + second * other
 
     def _moments(self, h: Array, rho: Array, rows: Rows) -> list[Array]:
         """The moments of the two logistics, of eta - hi and of lo - eta: an open end has none."""

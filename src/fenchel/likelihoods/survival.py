@@ -170,7 +170,7 @@ def _survival(m: Array, rho: Array) -> Array:
     least = _POINT * (1.0 + m * m)
     out = log_expect(lambda x, chunk: -xp.exp(x), m, xp.maximum(rho, least), [0.0 * m])
     with np.errstate(over="ignore"):
-        log_S = xp.where(rho < least, -xp.exp(m), xp.minimum(out, 0.0))
+        log_S = xp.where(rho < least, -xp.exp(m), xp.clip(out, None, 0.0))
     return xp.reshape(xp.exp(log_S), shape)
 
 

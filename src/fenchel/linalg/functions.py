@@ -1,5 +1,8 @@
 """Small elementwise functions that must not overflow, cancel or divide by zero, in any array library.
 
+Limits are taken by ``clip``: ``maximum`` and ``minimum`` of torch refuse Python numbers, and array-api-compat passes
+them on before version 1.16.
+
     rising(log r, y)    L = log Gamma(r + y) - log Gamma(r),   dL/dlog r,   d2L/d(log r)^2
     log_rising(r, y)    log Gamma(r + y) - log Gamma(r) - y log r
     log_choose(r, y)    log Gamma(r + y) / (Gamma(r) y!)
@@ -33,6 +36,20 @@ def softplus(x: Array) -> Array:
     """log(1 + exp(x))."""
     xp = namespace(x)
     return xp.where(x > 0, x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def logistic_parts(x: Array) -> tuple[Array, Array, Array, Array]:
+    """softplus(x), softplus(-x), sigmoid(x) and sigmoid(-x), exact in both tails, from one exponential."""
+    xp = namespace(x)
+    e = xp.exp(-xp.abs(x))
+    bend, large = xp.log1p(e), 1.0 / (1.0 + e)
+    small, up = e * large, x > 0.0
+    return (
+        xp.where(up, x, 0.0) + bend,
+        xp.where(up, 0.0, -x) + bend,
+        xp.where(up, large, small),
+        xp.where(up, small, large),
+    )
 
 
 def expm1_minus(x: Array) -> Array:
@@ -106,7 +123,7 @@ def log_above_zero(log_mu: Array) -> tuple[Array, Array, Array]:
     """log(1 - e^-mu) and its first two derivatives in log mu: the probability that a Poisson count is above 0."""
     xp = namespace(log_mu)
     small = log_mu < -30.0  # where it is log mu - mu/2
-    mu = xp.exp(xp.minimum(xp.where(small, -30.0, log_mu), math.log(_SURE)))
+    mu = xp.exp(xp.clip(xp.where(small, -30.0, log_mu), None, math.log(_SURE)))
     rest = xp.expm1(mu)
     k = mu / rest
     bend = k * (expm1_minus(mu) / rest - mu)
@@ -157,7 +174,7 @@ def _trigamma_rest(x: Any) -> Any:
 def rising(log_r: Array, y: Array) -> tuple[Array, Array, Array]:
     """log Gamma(r + y) - log Gamma(r) and its first two derivatives in log r, y >= 0 broadcast against log r."""
     xp = namespace(log_r)
-    r = xp.exp(xp.minimum(log_r, _LARGEST))
+    r = xp.exp(xp.clip(log_r, None, _LARGEST))
     y = y + 0.0 * r
     near, some = r < _STIRLING, y > 0.0
     if bool(xp.all(near)):
@@ -197,7 +214,7 @@ def _away(log_r: Array, R: Array, y: Array) -> tuple[Array, ...]:
 def log_rising(r: Array, y: Array) -> Array:
     """log Gamma(r + y) - log Gamma(r) - y log r, without the cancellation of a large r."""
     xp = namespace(r)
-    R = xp.maximum(r, _STIRLING)
+    R = xp.clip(r, _STIRLING, None)
     close = special("gammaln", r + y) - special("gammaln", r) - y * xp.log(r)
     away = (R + y - 0.5) * xp.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
     return xp.where(r < _STIRLING, close, away)
@@ -209,7 +226,7 @@ def log_choose(r: Array, y: Array) -> Array:
     Where one of r and y + 1 is below 20 its log Gamma is small, and the other two are combined by Stirling's series.
     """
     xp, z = namespace(r), y + 1.0
-    R, Z = xp.maximum(r, _STIRLING), xp.maximum(z, _STIRLING)
+    R, Z = xp.clip(r, _STIRLING, None), xp.clip(z, _STIRLING, None)
     half_log = 0.5 * math.log(2.0 * math.pi)
     large_r = y * xp.log(R) + (R + y - 0.5) * xp.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
     m = r - 1.0

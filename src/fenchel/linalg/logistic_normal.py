@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import erfc, ndtr
 
 from .arrays import Array, is_numpy, namespace
-from .functions import sigmoid
+from .functions import logistic_parts, sigmoid
 from .quadrature import expect
 
 _SERIES = 1e-3  # a variance up to which the series serves
@@ -72,22 +72,9 @@ def _fill(out: np.ndarray, where: np.ndarray, values: Callable[..., Array]) -> N
 
 def _all_of(x: Array) -> list[Array]:
     """The seven functions at x, from one exponential."""
-    xp = namespace(x)
-    e = xp.exp(-xp.abs(x))
-    bend, small = xp.log1p(e), e / (1.0 + e)
-    large = 1.0 - small
-    up = x > 0.0
-    tau, rest = xp.where(up, large, small), xp.where(up, small, large)
-    first = small * large
-    return [
-        xp.where(up, x, 0.0) + bend,
-        xp.where(up, 0.0, -x) + bend,
-        tau,
-        rest,
-        first,
-        first * (rest - tau),
-        first * (1.0 - 6.0 * first),
-    ]
+    plus, minus, tau, rest = logistic_parts(x)
+    first = tau * rest
+    return [plus, minus, tau, rest, first, first * (rest - tau), first * (1.0 - 6.0 * first)]
 
 
 def _by_panels(h: Array, rho: Array) -> Array:
