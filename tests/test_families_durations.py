@@ -307,6 +307,10 @@ def test_classes_with_groups():
     np.testing.assert_allclose(strange.sum(axis=1), 1.0)
     with pytest.raises(fenchel.checks.Refusal, match="this is asked of one predictor"):
         fit.contrast(data.head(1), data.tail(1))
+    with pytest.raises(fenchel.checks.Refusal, match="kind = 'link' is not known; expected 'mean'"):
+        fit.sample(data.head(1), 3, kind="link")
+    with pytest.raises(fenchel.checks.Refusal, match=r"waic: this is asked of one predictor.*expected loo\(\)"):
+        fit.waic()
     missing = data.copy()
     missing.loc[3, "y"] = None
     assert np.isnan(fenchel.Model("y ~ x", missing, "multinomial").target.y[3])

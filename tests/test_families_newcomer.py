@@ -81,6 +81,13 @@ def hurdle():
     return fenchel.fit("y ~ x + (1|g)", hurdle_data(), family="hurdle-poisson", zero="~ x")
 
 
+def test_remarks_of_a_hurdle_are_those_of_its_parts(hurdle):
+    parts = hurdle.parts.items()
+    assert hurdle.remarks == [f"{name}: {sentence}" for name, part in parts for sentence in part.remarks]
+    with pytest.raises(ValueError, match=r'survival: the family is .* expected family="weibull"'):
+        hurdle.survival(hurdle.model.frame.head(1), [1.0])
+
+
 def test_tables_of_a_hurdle_whose_parts_have_other_terms(hurdle):
     assert list(hurdle.hyperparameters.index) == [("count", "(1|g)", "sd")]
     swapped = fenchel.fit("y ~ x", hurdle_data(), family="hurdle-poisson", zero="~ x + (1|g)")

@@ -82,6 +82,11 @@ def test_what_has_no_answer_says_so(both, name):
         getattr(both[1], name)(*(["a"] if name == "leave_group_out" else []))
 
 
+def test_a_check_that_leaves_rows_out_is_refused(both):
+    with pytest.raises(Refusal, match="kind = 'pit' of a bernoulli response; expected one of 'reliability', 'bars'"):
+        both[1].plot_check("pit")
+
+
 def test_a_loaded_fit_gives_the_same_bits(both, tmp_path):
     data, found, _ = both
     assert found.summary()

@@ -44,7 +44,7 @@ def _lattice(side: int) -> dict[int, list[int]]:
 
 
 def _formula(text: str, family: str, levels: int, n: int | None = None, **options: Any) -> object:
-    from .models.fitting import fit
+    from .models import fit
 
     return fit(text, _table(n or 2 * levels, levels), family=family, **options)
 

@@ -12,8 +12,7 @@ from ..files import load
 from ..hyperparameters.priors import Normal
 from .calibrating import calibrate
 from .fitted import FittedModel
-from .fitting import fit
-from .model import Model
+from .model import Model, fit
 from .stated_priors import PC
 
 __all__ = ["PC", "FittedModel", "Model", "Normal", "calibrate", "compare", "fit", "load"]

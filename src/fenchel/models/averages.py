@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..inputs.frames import Table
-    from .fitted import FittedModel
+    from .fit_tables import FitTables
 
 _STEP = 1e-3  # of a standard deviation of the column
 _LEAST, _MOST = 2_000, 20_000  # draws of E[y]: the ends of intervals are then known to 0.06 and 0.02 sds
@@ -43,7 +43,7 @@ _CELLS = 20_000_000  # numbers of a block of draws
 
 
 def contrast(
-    fit: FittedModel, first: Table, second: Table, kind: str, interval: float, without: str | Sequence[str] = ()
+    fit: FitTables, first: Table, second: Table, kind: str, interval: float, without: str | Sequence[str] = ()
 ) -> pd.DataFrame:
     """``first`` minus ``second``."""
     first, second = _completed(fit, first, second)
@@ -72,17 +72,17 @@ def _size(rows: int) -> int:
     return int(np.clip(_DRAWN // max(rows, 1), _LEAST, _MOST))
 
 
-def _difference(fit: FittedModel, one: PredictionRows, two: PredictionRows) -> Marginals:
+def _difference(fit: FitTables, one: PredictionRows, two: PredictionRows) -> Marginals:
     """The marginals of eta of one set of rows less that of another."""
 
-    def apart(view: FittedModel) -> NewRows:
+    def apart(view: FitTables) -> NewRows:
         a, b = ((where if view is fit else where.under(view)).new for where in (one, two))
         return replace(a, design=a.design - b.design, offset=a.offset - b.offset, extra_variance=0.0)
 
     return marginals(fit, apart)
 
 
-def _completed(fit: FittedModel, first: Table, second: Table) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _completed(fit: FitTables, first: Table, second: Table) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both, with the columns that neither names at a typical value."""
     frames = read_frame("contrast", first, "first"), read_frame("contrast", second, "second")
     named = {name for frame in frames for name in frame.columns}
@@ -90,7 +90,7 @@ def _completed(fit: FittedModel, first: Table, second: Table) -> tuple[pd.DataFr
     return one, two
 
 
-def typical_rows(fit: FittedModel, frame: pd.DataFrame, named: Collection[Any] = ()) -> pd.DataFrame:
+def typical_rows(fit: FitTables, frame: pd.DataFrame, named: Collection[Any] = ()) -> pd.DataFrame:
     """Rows with the columns that are not ``named`` at a typical value: the mean of numbers, the most frequent level."""
     model, named = fit.model, named or set(frame.columns)
     levels = {
@@ -114,12 +114,12 @@ def _repeated(where: PredictionRows, n: int) -> PredictionRows:
 class _Part(NamedTuple):
     """Draws of the latents (n, L) of a fit at one theta, and which of all draws they are."""
 
-    fit: FittedModel
+    fit: FitTables
     which: np.ndarray
     latents: np.ndarray
 
 
-def _latents(fit: FittedModel, size: int) -> list[_Part]:
+def _latents(fit: FitTables, size: int) -> list[_Part]:
     rng = np.random.default_rng(0)
     each = shares(fit, size, rng)
     return [_Part(part, which, latent_draws(part, which.size, rng)) for part, which in each]
@@ -139,7 +139,7 @@ def _drawn(where: PredictionRows, parts: Sequence[_Part], kind: str) -> np.ndarr
 
 
 def survival_draws(
-    fit: FittedModel, new: Table, times: Any, size: int, rng: Any, new_groups: str
+    fit: FitTables, new: Table, times: Any, size: int, rng: Any, new_groups: str
 ) -> tuple[np.ndarray, np.ndarray, Any]:
     """Times (T,), joint draws (size, M, T) of P(T > t) of new rows, and their index."""
     at = np.atleast_1d(numeric("survival", "times", times))
@@ -171,7 +171,7 @@ def survival_frame(index: Any, times: np.ndarray, drawn: np.ndarray, interval: f
 
 
 def average_effect(
-    fit: FittedModel, name: str, new: Table, kind: str, step: float | None, size: int | None, interval: float
+    fit: FitTables, name: str, new: Table, kind: str, step: float | None, size: int | None, interval: float
 ) -> pd.DataFrame:
     """Of a number its slope, or what ``step`` more of it does; of a factor each level against the first."""
     frame = fit.model.frame if new is None else read_frame("average_effect", new, "new").reset_index(drop=True)
@@ -206,14 +206,14 @@ def average_effect(
 
 
 def _average_of_eta(
-    fit: FittedModel, changed: Sequence[pd.DataFrame], per: float, interval: float, labels: list[str]
+    fit: FitTables, changed: Sequence[pd.DataFrame], per: float, interval: float, labels: list[str]
 ) -> pd.DataFrame | None:
     """The average of eta at other tables above that at the first: linear in the latents; None where groups are new."""
     base, *others = [read_rows(fit, table) for table in changed]
     if base.unseen or any(where.unseen for where in others) or not base.there.any():
         return None
 
-    def apart(view: FittedModel) -> NewRows:
+    def apart(view: FitTables) -> NewRows:
         each = [(where if view is fit else where.under(view)).new for where in (base, *others)]
         design = sp.csr_array(np.stack([np.asarray(one.design.mean(axis=0)).ravel() for one in each]))
         offset = np.array([np.mean(np.broadcast_to(one.offset, one.design.shape[0])) for one in each])
@@ -223,7 +223,7 @@ def _average_of_eta(
     return _of_marginals(labels, marginals(fit, apart), interval)
 
 
-def _only_groups(fit: FittedModel, name: str) -> bool:
+def _only_groups(fit: FitTables, name: str) -> bool:
     """Whether a column is that of groups or regions, and nothing else in the model."""
     fixed = name in fit.model.fixed.expression.names
     terms = [term for term in fit.model.sum.effects if name in term.columns]
@@ -231,7 +231,7 @@ def _only_groups(fit: FittedModel, name: str) -> bool:
     return not fixed and bool(over) and len(over) == len(terms)
 
 
-def _levels(fit: FittedModel, name: str, column: DataColumn) -> list[Any]:
+def _levels(fit: FitTables, name: str, column: DataColumn) -> list[Any]:
     if column.kind is Kind.BOOLEANS:
         return [False, True]
     if name in fit.model.fixed.expression.factors:
@@ -240,7 +240,7 @@ def _levels(fit: FittedModel, name: str, column: DataColumn) -> list[Any]:
     raise problem("average_effect", f"{name!r} is neither a number nor a factor of the fixed part", "one", advice)
 
 
-def _average(fit: FittedModel, changed: Sequence[pd.DataFrame], parts: Sequence[_Part], kind: str) -> np.ndarray:
+def _average(fit: FitTables, changed: Sequence[pd.DataFrame], parts: Sequence[_Part], kind: str) -> np.ndarray:
     """The average over the rows of several tables, (tables, size): drawn together, points near one another being next
     to the same.
     """

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice
 from ..inputs.frames import missing, used
 from ..likelihoods.base import Likelihood
 from ..terms import Term
@@ -33,6 +32,8 @@ from .response import Target
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .durations import People
+    from .fit_tables import FitTables
     from .fitted import FittedModel
     from .model import Model
 
@@ -51,7 +52,7 @@ class ModelSpec:
     terms: Sequence[Term]
     graphs: Mapping[str, Any]
     env: Mapping[str, Any]
-    levels: Mapping[Hashable, Iterable[Hashable]]
+    levels: Mapping[Any, Iterable[Hashable]]
     priors: Mapping[str, Any]
     fixed_sd: float
     bound: str
@@ -163,7 +164,6 @@ class Reduction:
         options: Mapping[str, Any],
     ) -> np.ndarray:
         """What ``FittedModel.sample`` returns."""
-        choice("sample", "kind", kind, self.drawn)
         return predictions.draws(fit, predictions.read_rows(fit, new, **options), size, rng, kind)
 
     def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, new_groups: str) -> Any:
@@ -171,6 +171,18 @@ class Reduction:
         from .averages import survival_draws
 
         return survival_draws(fit, new, times, size, rng, new_groups)
+
+    def people(self, fit: FittedModel) -> People:
+        """The rows of a fit of durations, as the user gave them."""
+        from .durations import people_of
+
+        return people_of(fit)
+
+    def survival_times(self, fit: FittedModel) -> tuple[np.ndarray, bool]:
+        """Times from 0 at which survival is drawn, and whether it falls in steps."""
+        from .durations import times_of
+
+        return times_of(fit), False
 
     def scores(self, fit: FittedModel, score: Any) -> Any:
         """A criterion over rows: ``score(fit)``, or that of the parts put together."""
@@ -191,33 +203,32 @@ class Engine:
     """How a fit was computed: by factors of the precision, with its rows in memory."""
 
     name = ""  # in the table of capabilities
-    averages_own = True  # over the likelihood's own parameters, where they move eta
-    keeps_rows = True
-    leaves_rows_out = True  # whether ``loo`` answers
+    averages_own = True  # whether answers average over the likelihood's own parameters, where these move eta
+    keeps_rows = True  # whether the rows of the data are in memory
 
-    def evidence(self, fit: FittedModel) -> Any:
+    def evidence(self, fit: FitTables) -> Any:
         """The evidence as a function of theta, starting where the fit stands."""
         return tables.evidence_of(fit)
 
-    def theta_covariance(self, fit: FittedModel) -> np.ndarray:
+    def theta_covariance(self, fit: FitTables) -> np.ndarray:
         """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
         return fit.theta_mode.covariance
 
-    def hyperparameters(self, fit: FittedModel) -> pd.DataFrame:
+    def hyperparameters(self, fit: FitTables) -> pd.DataFrame:
         """Values and 95 % intervals."""
         return tables.hyperparameters(fit)
 
-    def sd_errors(self, fit: FittedModel, design: Any) -> np.ndarray | None:
+    def sd_errors(self, fit: FitTables, design: Any) -> np.ndarray | None:
         """What is left unknown of the sds of rows of a design; None where they are exact."""
         return None
 
-    def certificate(self, fit: FittedModel) -> list[str]:
+    def certificate(self, fit: FitTables) -> list[str]:
         """What is proved of the fit, and why it is not where it is not."""
         from .summaries import certificate
 
         return certificate(fit)
 
-    def remarks(self, fit: FittedModel) -> list[str]:
+    def remarks(self, fit: FitTables) -> list[str]:
         """What a reader should know of the data and of the fit, a sentence each."""
         from . import remarks
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..checks import problem
 
 if TYPE_CHECKING:
-    from .fitted import FittedModel
+    from .fit_tables import FitTables
 
 QUESTIONS = (
     "coefficients",
@@ -27,6 +27,7 @@ QUESTIONS = (
     "simulate",
     "contrast",
     "average_effect",
+    "observed",
     "survival",
     "loo",
     "leave_group_out",
@@ -63,8 +64,8 @@ class Limit:
 _ONE_PART = {
     name: f"fit.count.{name} of the counts above 0, or fit.zero.{name} of the zeros"
     for name in (
-        *("covariance", "contrast", "average_effect", "exceedance", "leave_group_out", "k_fold", "survival"),
-        *("plot", "plot_check", "plot_joint", "plot_map", "plot_survival", "to_arviz"),
+        *("covariance", "contrast", "average_effect", "exceedance", "leave_group_out", "k_fold"),
+        *("plot", "plot_check", "plot_joint", "plot_map", "to_arviz"),
     )
 }
 _DRAWS = "sample(new, size), joint draws of the probabilities of the classes"
@@ -83,6 +84,7 @@ LIMITS = {
             "exceedance": f"{_DRAWS}: the share of them that is above",
             "contrast": f"coefficients for the log odds against the reference, or {_DRAWS}",
             "average_effect": f"predict at rows that differ in the column, or {_DRAWS}",
+            "waic": "loo()",
             "to_arviz": _DRAWS,
             "plot": _TABLES,
             "plot_map": _TABLES,
@@ -114,7 +116,7 @@ LIMITS = {
         dict.fromkeys(
             (
                 *("corrected", "loo", "leave_group_out", "k_fold", "waic", "simulate", "contrast"),
-                *("plot_check", "report", "to_arviz"),
+                *("observed", "plot_check", "report", "to_arviz"),
             ),
             _HELD_OUT,
         ),
@@ -122,7 +124,12 @@ LIMITS = {
 }
 
 
-def check(fit: FittedModel, question: str) -> None:
+def answers(fit: FitTables, question: str) -> bool:
+    """Whether a fit answers a question."""
+    return not any(question in LIMITS[name].instead for name in fit.limits)
+
+
+def check(fit: FitTables, question: str) -> None:
     """Refuse a question that the fit does not answer, and say what answers instead."""
     for name in fit.limits:
         limit = LIMITS[name]

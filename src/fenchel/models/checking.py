@@ -8,6 +8,7 @@ import numpy as np
 
 from ..checks import problem
 from ..plots import plot_bars, plot_density, plot_pit, plot_reliability, plot_rootogram, plot_survival
+from .capabilities import answers
 from .durations import happened, plot_groups
 from .row_criteria import pit
 
@@ -34,12 +35,12 @@ WORDS = {
 
 def kinds_of(fit: FittedModel) -> tuple[str, ...]:
     """The checks that suit the response, the best one first."""
-    return *_suited(fit), "pit"
+    return *_suited(fit), *(["pit"] if answers(fit, "loo") else [])
 
 
 def _suited(fit: FittedModel) -> tuple[str, ...]:
     likelihood, labels = fit.model.target.likelihood, fit.model.target.labels
-    if fit.model.reduction.name == "cox":
+    if not answers(fit, "predict"):  # a hazard, and no mean of a row
         return ("groups",)
     if likelihood.durations:
         return "survival", "groups", "density"

@@ -132,7 +132,7 @@ class Compiler:
     levels : mapping of column or term to its levels, in order
     """
 
-    def __init__(self, scope: Scope, levels: Mapping[Hashable, Iterable[Hashable]]) -> None:
+    def __init__(self, scope: Scope, levels: Mapping[Any, Iterable[Hashable]]) -> None:
         self.scope, self.levels, self.out = scope, levels, Compiled()
         self.applied: set[Hashable] = set()  # keys of ``levels`` that a term has taken
 

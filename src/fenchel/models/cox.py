@@ -28,6 +28,7 @@ from .grammar import Name, parse
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .durations import People
     from .fitted import FittedModel
     from .model import Model
 
@@ -64,7 +65,7 @@ class Cox(Reduction):
 
     Attributes
     ----------
-    people : pandas frame
+    people_frame : pandas frame
         The data as they came, a row a duration.
     time, event : str
         Columns of the people.
@@ -96,7 +97,7 @@ class Cox(Reduction):
             got = f'family="cox" meets the response {parsed.response.text!r}'
             advice = "Where every event was seen, event is a column of ones."
             raise problem("Model", got, "cens(time, event)", advice)
-        self.time, self.event, self.people = parsed.response.text.strip("`"), event.name, frame
+        self.time, self.event, self.people_frame = parsed.response.text.strip("`"), event.name, frame
         for name in (self.time, self.event):
             if name not in frame.columns:
                 raise parsed.refuse(name, *unknown(frame, name))
@@ -165,16 +166,16 @@ class Cox(Reduction):
 
     # -- rows and words ----------------------------------------------------------------------------
     def missing(self, model: Model, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray]:
-        return {**self.unknown, **missing_in(self.people, names)}
+        return {**self.unknown, **missing_in(self.people_frame, names)}
 
     def source(self, model: Model, name: Hashable) -> pd.DataFrame:
-        return self.people if name in self.people.columns else model.frame
+        return self.people_frame if name in self.people_frame.columns else model.frame
 
     def labels(self, model: Model, by: Any) -> Any:
         """Groups of people as labels of the pieces of their durations."""
-        if isinstance(by, str) and by not in model.frame and by in self.people.columns:
-            by = np.asarray(self.people[by].astype(str))
-        if not isinstance(by, str) and np.shape(by) == (len(self.people),):
+        if isinstance(by, str) and by not in model.frame and by in self.people_frame.columns:
+            by = np.asarray(self.people_frame[by].astype(str))
+        if not isinstance(by, str) and np.shape(by) == (len(self.people_frame),):
             return np.asarray(by)[self.rows]
         return by
 
@@ -190,7 +191,7 @@ class Cox(Reduction):
         return "cox, as counts of events in intervals"
 
     def rows_in_words(self, model: Model) -> list[str]:
-        people = len(self.people) - model.dropped.n
+        people = len(self.people_frame) - model.dropped.n
         pieces = f"{model.n_rows[0]} pieces of durations: leave-one-out and folds are by piece"
         why = "a time, an event or a covariate is missing"
         return [f"rows: {people} used, as {pieces}", *dropped_in_words(model, why)]
@@ -213,12 +214,22 @@ class Cox(Reduction):
         hazard = np.exp(predictions.draws(fit, pieces, size, rng, "link")).reshape(size, n, intervals)
         return at, np.exp(-np.einsum("snj,tj->snt", hazard, self.time_spent(at))), frame.index
 
-    def log_hazard(self, fit: FittedModel, people: pd.DataFrame) -> np.ndarray:
-        """The posterior mean of the log hazard of people in the first interval (N,)."""
-        n = len(people)
-        first = self.expanded(people, np.arange(n), np.zeros(n, dtype=int))
-        rows = predictions.read_rows(fit, first, exposure=1.0)
-        return predictions.predict(fit, rows, "link", None).to_numpy()
+    def people(self, fit: FittedModel) -> People:
+        """The rows before they were cut, with the log hazard of each in the first interval."""
+        from .durations import People
+
+        model, weights = fit.model, fit.model.target.weights
+        places, piece = np.unique(self.rows[model.kept], return_index=True)
+        frame, n = self.people_frame.iloc[places], len(places)
+        first = self.expanded(frame, np.arange(n), np.zeros(n, dtype=int))
+        risk = predictions.predict(fit, predictions.read_rows(fit, first, exposure=1.0), "link", None).to_numpy()
+        return People(frame, *self.durations(frame), risk, None if weights is None else weights[piece])
+
+    def survival_times(self, fit: FittedModel) -> tuple[np.ndarray, bool]:
+        """Up to the last event; where each event time ends an interval, at these."""
+        from .durations import TIMES
+
+        return (self.edges, True) if self.steps else (np.linspace(0.0, self.edges[-1], TIMES), False)
 
 
 def _how_often(weights: Any, frame: pd.DataFrame) -> np.ndarray:

@@ -12,7 +12,6 @@ from ..inputs.frames import Table, read_frame, unknown
 from ..plots import plot_survival_curves, plot_survival_groups
 from ..plots.base import PALETTE, short_name
 from ..plots.checks import Survived
-from .cox import Cox
 from .grammar import parse
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 RISK = "risk"
 _PEOPLE = 500  # whose survival is averaged in all: beyond, every k-th in the order of risk
 _DRAWS = 200  # of the posterior, for a mean
-_TIMES = 101  # along a picture
+TIMES = 101  # along a picture
 _RISKS = {1: ("everybody",), 2: ("lower risk", "higher risk"), 3: ("lower risk", "middle risk", "higher risk")}
 
 
@@ -48,22 +47,17 @@ class People:
 
 
 def people_of(fit: FittedModel) -> People:
-    """The rows of a fit whose covariates are there; of a Cox fit those before they were cut."""
-    model, cox, weights = fit.model, _cox(fit), fit.model.target.weights
-    if cox is None:
-        seen = model.target.seen > 0.0
-        risk = fit.predict(kind="link").to_numpy()[model.kept][seen]
-        event = happened(model.target.likelihood, seen)
-        return People(model.frame[seen], model.target.y[seen], event, risk, None if weights is None else weights[seen])
-    rows, piece = np.unique(cox.rows[model.kept], return_index=True)
-    frame = cox.people.iloc[rows]
-    time, event = cox.durations(frame)
-    return People(frame, time, event, cox.log_hazard(fit, frame), None if weights is None else weights[piece])
+    """The rows of a fit whose y is a duration and is seen."""
+    model, weights = fit.model, fit.model.target.weights
+    seen = model.target.seen > 0.0
+    risk = fit.predict(kind="link").to_numpy()[model.kept][seen]
+    event = happened(model.target.likelihood, seen)
+    return People(model.frame[seen], model.target.y[seen], event, risk, None if weights is None else weights[seen])
 
 
-def _cox(fit: FittedModel) -> Cox | None:
-    """The intervals of a Cox fit."""
-    return fit.model.reduction if isinstance(fit.model.reduction, Cox) else None
+def times_of(fit: FittedModel) -> np.ndarray:
+    """Times along a picture, up to the last one of the data."""
+    return np.linspace(0.0, float(np.nanmax(fit.model.target.y)), TIMES)
 
 
 def happened(likelihood: Any, seen: np.ndarray) -> np.ndarray:
@@ -76,21 +70,12 @@ def _time(fit: FittedModel) -> str:
     return parse(fit.model.formula).response.text.strip("`")
 
 
-def _times(fit: FittedModel) -> tuple[np.ndarray, bool]:
-    """Times along a picture, up to the last event of a Cox fit or the last time; whether survival falls in steps."""
-    cox = _cox(fit)
-    if cox is not None and cox.steps:
-        return cox.edges, True
-    end = np.nanmax(fit.model.target.y) if cox is None else cox.edges[-1]
-    return np.linspace(0.0, float(end), _TIMES), False
-
-
 # -- the model beside the data ------------------------------------------------------------------------------
 def plot_groups(fit: FittedModel, by: Any = None, ax: Axes | None = None) -> Axes:
     """Kaplan and Meier's curve of groups of rows beside the model's, averaged over the rows of each."""
-    people = people_of(fit)
+    people = fit.model.reduction.people(fit)
     names, which = _by_risk(people.risk) if by is None else _by_column(people.frame, by, people.risk)
-    (at, steps), out = _times(fit), {}
+    (at, steps), out = fit.model.reduction.survival_times(fit), {}
     for k, name in enumerate(names):
         own = np.flatnonzero(which == k)
         some = own[np.argsort(people.risk[own], kind="stable")]
@@ -134,7 +119,7 @@ def plot_survival(
 ) -> Axes:
     """P(T > t) of new rows, a curve each."""
     frame = read_frame("plot_survival", new, "new")
-    at, steps = _times(fit)
+    at, steps = fit.model.reduction.survival_times(fit)
     at = at if times is None else np.atleast_1d(numeric("plot_survival", "times", times))
     said = fit.survival(frame, at, interval=interval, **draws)
     parts = [said] if interval is None else [said[part] for part in ("mean", "lower", "upper")]

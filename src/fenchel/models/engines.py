@@ -1,11 +1,12 @@
-"""Which engine fits a model: with a factor of the precision of all latents, or without where that would not fit.
+"""The engines that fit a model, and which of them does: "auto" takes the second where a factor would not fit.
 
-direct       a sparse factorisation at every step; its gap is a number
+direct       a sparse factorisation of the precision of all latents at every step; its gap is a number
 iterative    conjugate gradients and probes (``fenchel.iterative``); its gap is an interval
 """
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,15 @@ import scipy.sparse as sp
 from .. import gates
 from ..checks import Refusal, choice, problem
 from ..files import is_loading, next_search
+from ..hyperparameters.integration import integrate
+from ..hyperparameters.learning import learn
 from ..inference import solver_for
-from ..iterative import learn
+from ..iterative import learn as learn_by_probes
 from ..iterative.layout import SMALL, LatentLayout
 from ..iterative.probed_evidence import BegunNear, near
 from ..linalg.memory import physical_memory
 from ..linalg.sparse import Cost, factor_cost
+from ..terms import SumOfTerms
 from . import remarks, tables
 from .base import Engine
 from .fitted import FittedModel
@@ -27,6 +31,7 @@ from .fitted import FittedModel
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .fit_tables import FitTables
     from .model import Model
 
 ENGINES = ("auto", "direct", "iterative")
@@ -104,12 +109,40 @@ def _cost(model: Model, most: float) -> Cost | None:
     return factor_cost(sp.csc_array(pattern), leaves, most)
 
 
+def fit_directly(model: Model, search: dict[str, Any], method: str | None, points: dict[str, Any]) -> FittedModel:
+    """The model learned by factors of the precision.
+
+    Parameters
+    ----------
+    model : Model
+    search : dict
+        Options of ``hyperparameters.learning.learn``.
+    method : str, optional
+        How to integrate over theta, with the options ``points``; None: theta is learned alone.
+    """
+    target, fitted = model.target, model
+    sum_: SumOfTerms | None = model.sum
+    while sum_ is not None:  # again where terms choose at theta, such as the grid of a process
+        fitted = model if sum_ is model.sum else copy.copy(model)
+        fitted.sum = sum_
+        start = begun(fitted, search["n_restarts"], search["progress"])
+        found = learn(target.likelihood, sum_.family(), target.y, weights=target.weights, **search, **start)
+        sum_ = sum_.settled(found.theta, model.table(model.frame), bool(found.likelihood.theta_names))
+    mixture = None
+    if method is not None:
+        data = target.likelihood, fitted.sum.family(), target.y
+        mixture = integrate(*data, weights=target.weights, mode=found, method=method, **points)
+    fit = FittedModel(fitted, found, mixture)
+    remarks.warn_of(fit)
+    return fit
+
+
 def fit_iteratively(model: Model, tol: float | None, rng: Any, progress: bool, n_probes: int | None) -> FittedModel:
     """The model learned by the iterative engine."""
     if model.reduction.predictors(model) or model.others:
         raise problem("Model", 'engine = "iterative" for a model of several parts', "one fit", 'Use engine="direct".')
     target = model.target
-    found = learn(
+    found = learn_by_probes(
         target.likelihood,
         model.sum.family(),
         target.y,
@@ -134,12 +167,11 @@ class IterativeEngine(Engine):
 
     name = "iterative"
     averages_own = False
-    leaves_rows_out = False
 
-    def theta_covariance(self, fit: FittedModel) -> np.ndarray:
+    def theta_covariance(self, fit: FitTables) -> np.ndarray:
         return fit.found.theta_covariance  # type: ignore[attr-defined]
 
-    def hyperparameters(self, fit: FittedModel) -> pd.DataFrame:
+    def hyperparameters(self, fit: FitTables) -> pd.DataFrame:
         """Values, 95 % intervals by the curvature of the evidence at its mode, and the errors by probes."""
         rows, nothing = tables.described_theta(fit, fit.theta), np.zeros(0)
         if not rows:
@@ -148,19 +180,19 @@ class IterativeEngine(Engine):
         lower, upper = np.quantile(_spread(fit, fit.theta_covariance + error), [0.025, 0.975], axis=0)
         return tables.parameter_frame(rows, lower=lower, upper=upper, error=_spread(fit, error).std(axis=0))
 
-    def sd_errors(self, fit: FittedModel, design: Any) -> np.ndarray:
+    def sd_errors(self, fit: FitTables, design: Any) -> np.ndarray:
         found = fit.found.estimates(design)  # type: ignore[attr-defined]
         return found.se / (2.0 * np.sqrt(found.value))
 
-    def certificate(self, fit: FittedModel) -> list[str]:
+    def certificate(self, fit: FitTables) -> list[str]:
         return fit.found.stated()  # type: ignore[attr-defined]
 
-    def remarks(self, fit: FittedModel) -> list[str]:
+    def remarks(self, fit: FitTables) -> list[str]:
         """Of the data, of what the prior decides, and where more probes would help."""
         return [*super().remarks(fit), *fit.found.remarks]  # type: ignore[attr-defined]
 
 
-def _spread(fit: FittedModel, covariance: np.ndarray) -> np.ndarray:
+def _spread(fit: FitTables, covariance: np.ndarray) -> np.ndarray:
     """The hyperparameters as reported, over draws of theta about its value."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -26,6 +26,7 @@ from . import predictions, tables
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .fit_tables import FitTables
     from .fitted import FittedModel
 
 _SHARE = 0.25  # of the machine's memory that the draws may take
@@ -154,7 +155,7 @@ class _Export:
 
 def _parts(
     fit: FittedModel, size: int, rng: np.random.Generator
-) -> tuple[np.ndarray | None, list[tuple[FittedModel, np.ndarray]]]:
+) -> tuple[np.ndarray | None, list[tuple[FitTables, np.ndarray]]]:
     """Draws of theta (size, n), none where it is plugged in; fits at one theta each, and which draws are theirs."""
     if fit.mixture is None:
         return None, predictions.shares(fit, size, rng)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
-    from .fitted import FittedModel
     from .model import Model
 
     Corrections = Corrected | ImportanceSample
@@ -64,7 +63,7 @@ class FitTables:
         if self.parts:
             self.elbo, self.gap = sum(fit.elbo for fit in fits), sum(fit.gap for fit in fits)
             self.converged = all(fit.converged for fit in fits)
-        self.likelihood, self.shift = tables.reported(self)  # type: ignore[arg-type]
+        self.likelihood, self.shift = tables.reported(self)
 
     def __getattr__(self, name: str) -> Any:
         """A part by its name: ``fit.count``, ``fit.zero``."""
@@ -80,7 +79,7 @@ class FitTables:
 
     # -- the posterior -----------------------------------------------------------------------------
     @cached_property
-    def mixture(self: Any) -> Integrated | None:
+    def mixture(self) -> Integrated | None:
         """The posterior over theta that tables and predictions are of; None: they are at the learned one."""
         likelihood, n = self.found.likelihood, self.found.likelihood.theta.size
         first = self.theta.size - n
@@ -103,7 +102,7 @@ class FitTables:
         )
 
     @cached_property
-    def components(self: Any) -> list[FittedModel]:
+    def components(self) -> list[Self]:
         """The model as fitted at each theta of ``mixture``; the fit itself where there is none."""
         mixture = self.mixture
         if mixture is None:
@@ -116,19 +115,21 @@ class FitTables:
         return out
 
     @property
-    def posterior(self: Any) -> Answers:
+    def posterior(self) -> Answers:
         """What tables and predictions are of: a mixture over theta, what ``corrected`` gave, or the Gaussian."""
         if self.mixture is not None:
             return self.mixture
         return self.solution.posterior if self.answers is None else self.answers
 
     @cached_property
-    def remarks(self: Any) -> list[str]:
+    def remarks(self) -> list[str]:
         """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
+        if self.parts:
+            return [f"{name}: {sentence}" for name, part in self.parts.items() for sentence in part.remarks]
         return self.engine.remarks(self)
 
     @stated()
-    def corrected(self: Any) -> FittedModel:
+    def corrected(self) -> Self:
         """The same fit beyond the Gaussian: coefficients, effects and predictions by ``Solution.corrected``.
 
         Intervals are then skewed where the posterior is, which shows with few labels or small counts. Hyperparameters
@@ -137,7 +138,8 @@ class FitTables:
         """
         check(self, "corrected")
         if self.parts:
-            return self.model.reduction.invert(self.model, [part.corrected() for part in self.parts.values()])
+            parts = {name: part.corrected() for name, part in self.parts.items()}
+            return type(self)(self.model, self.found, parts=parts)
         if self.integrated is not None:
             if self.integrated.evidence != "corrected":
                 warnings.warn(f"corrected: Gaussian given theta: {self.integrated.status}.", stacklevel=2)
@@ -149,7 +151,7 @@ class FitTables:
 
     # -- tables ------------------------------------------------------------------------------------
     @property
-    def coefficients(self: Any) -> pd.DataFrame:
+    def coefficients(self) -> pd.DataFrame:
         """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval.
 
         Of labels of several kinds those of each class against the reference, of a hurdle those of each part.
@@ -157,13 +159,13 @@ class FitTables:
         return tables.over_parts(self, tables.coefficients)
 
     @property
-    def covariance(self: Any) -> pd.DataFrame:
+    def covariance(self) -> pd.DataFrame:
         """The posterior covariance of the coefficients."""
         check(self, "covariance")
         return tables.covariance(self)
 
     @property
-    def effects(self: Any) -> Mapping[Any, pd.DataFrame]:
+    def effects(self) -> Mapping[Any, pd.DataFrame]:
         """Each special term as a frame, one row a level: by its text, ``"(1|g)"``, or by its column, ``"g"``.
 
         Of an iterative engine ``sd_error`` is what probes leave unknown of the sd.
@@ -171,17 +173,17 @@ class FitTables:
         return tables.Effects(self)
 
     @cached_property
-    def theta_mode(self: Any) -> Mode:
+    def theta_mode(self) -> Mode:
         """The evidence about its mode: its curvature, and which hyperparameters are at a bound."""
         return tables.theta_mode(self)
 
     @property
-    def theta_covariance(self: Any) -> np.ndarray:
+    def theta_covariance(self) -> np.ndarray:
         """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
         return self.engine.theta_covariance(self)
 
     @cached_property
-    def hyperparameters(self: Any) -> pd.DataFrame:
+    def hyperparameters(self) -> pd.DataFrame:
         """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval.
 
         Cutpoints are those where every column is 0, and their intervals include how well the coefficients are known.
@@ -196,11 +198,11 @@ class FitTables:
         return tables.integrated_hyperparameters(self, self.integrated)
 
     @property
-    def priors(self: Any) -> pd.DataFrame:
+    def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words."""
         return tables.over_parts(self, lambda part: prior_table(part.model))
 
-    def summary(self: Any) -> str:
+    def summary(self) -> str:
         """A page for a reader: the certificate first, then the model, its rows and what it found."""
         from .summaries import summary
 

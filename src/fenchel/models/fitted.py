@@ -159,16 +159,19 @@ class FittedModel(FitTables, Stored):
         0 and 1 for two words; ``simulate`` has the words. Of labels of several kinds the draws (size, M, K) are
         probabilities of the classes, the reference first.
         """
+        choice("sample", "kind", kind, self.model.reduction.drawn)
         self._check_table("sample", new)
         size, rng = count("sample", "size", size, 1), np.random.default_rng(rng)
         options = {"new_groups": new_groups, "without": without, "exposure": exposure, "trials": trials}
         return self.model.reduction.sample(self, new, size, rng, kind, options)
 
     def _check_table(self, question: str, new: Any) -> None:
-        """Refuse to answer for the rows of the data where they are out of memory, and for other tables of Dask's."""
-        if is_dask(new) or (new is None and not self.engine.keeps_rows):
-            got = f"{question} without a table in memory needs rows of the fit, which are out of memory"
-            raise problem("Model", got, f"{question}(table)")
+        """Refuse tables of Dask's, and the rows of the data where these are out of memory."""
+        if is_dask(new):
+            raise problem(question, "a table of Dask's", "a table in memory: new.compute()")
+        if new is None and not self.engine.keeps_rows:
+            got = "without a table it needs rows of the fit, which are out of memory"
+            raise problem(question, got, f"{question} of a table")
 
     def survival(
         self,
@@ -185,6 +188,7 @@ class FittedModel(FitTables, Stored):
         With ``interval`` the columns are mean, lower and upper of each time. By ``size`` joint draws.
         """
         check(self, "survival")
+        self._check_table("survival", new)
         times, drawn, index = self.model.reduction.survival(self, new, times, size, rng, new_groups)
         return averages.survival_frame(index, times, drawn, interval)
 
@@ -237,6 +241,7 @@ class FittedModel(FitTables, Stored):
     @property
     def observed(self) -> np.ndarray:
         """y of the rows of the fit, of a hurdle of all rows of the data; NaN where it is missing."""
+        check(self, "observed")
         return self.model.reduction.observed(self)
 
     def loo(self, corrected: bool = False) -> LeaveOneOut:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, problem
+from ..checks import problem
 from ..inputs.frames import read_frame
 from ..likelihoods import WORDS
 from ..likelihoods.numerical import quantile_of
@@ -149,7 +149,6 @@ class HurdleParts(Reduction):
         options: Mapping[str, Any],
     ) -> np.ndarray:
         """Joint posterior draws (size, M) of E[y] at new rows, or of y ("outcome")."""
-        choice("sample", "kind", kind, self.drawn)
         of_count, of_zero = self._options(fit, options)
         above = fit.parts["count"].sample(new, size, rng, kind=kind, **of_count)
         none = fit.parts["zero"].sample(new, size, rng, kind="mean", **of_zero)

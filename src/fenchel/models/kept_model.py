@@ -38,7 +38,7 @@ def keep_arguments(model: Model, scope: Scope, data: Table) -> None:
         model.variables |= other.variables
     graphs = {name: graph_from(graph, name) for name, graph in scope.graphs.items()}
     given |= {"data": table.loc[:, columns].copy(), "env": model.variables, "graphs": graphs}
-    given |= {name: np.array(given[name]) for name in ROW_NAMES if np.ndim(given.get(name))}
+    given |= {name: np.array(given[name]) for name in ROW_NAMES if np.ndim(given.get(name, 0))}
     model.__dict__["_arguments"] = (), given, {}
 
 

@@ -17,8 +17,6 @@ import numpy as np
 from ..checks import choice, problem, scalar
 from ..distributed import is_dask
 from ..files import Stated, Statement, is_loading, stated
-from ..hyperparameters.integration import integrate as integrate_over
-from ..hyperparameters.learning import learn
 from ..inputs.frames import Dropped, Table, missing, read_frame, used
 from ..inputs.observations import read_family
 from ..likelihoods.base import Likelihood
@@ -29,12 +27,13 @@ from .base import ModelSpec, Reduction
 from .compiler import Compiler, Scope
 from .cox import Cox
 from .fixed import FixedPart
+from .formula_errors import unknown_option
 from .grammar import parse
 from .hurdle import HurdleParts, names_for_priors
 from .kept_model import ROW_NAMES, keep_arguments, model_statement
 from .model_matrix import INTERCEPT
 from .multinomial import Multinomial
-from .remarks import of_data, warn, warn_of
+from .remarks import of_data, warn
 from .response import Response, SecondPredictor, Target
 from .stated_priors import FixedPriors, OwnPriors, effect_priors, prior_table, spelled_out
 
@@ -135,7 +134,7 @@ class Model(Stated):
         terms: Sequence[Term] = (),
         graphs: Mapping[str, Any] | None = None,
         env: Mapping[str, Any] | None = None,
-        levels: Mapping[Hashable, Iterable[Hashable]] | None = None,
+        levels: Mapping[Any, Iterable[Hashable]] | None = None,
         priors: Mapping[str, Any] | None = None,
         fixed_sd: float = 10.0,
         bound: str = "best",
@@ -145,28 +144,12 @@ class Model(Stated):
         _elsewhere: Sequence[str] = (),  # what priors may name beside this model's own: another part has it
         _depth: int | None = 1,  # of the caller whose variables and functions the formula may use; None: nobody's
     ) -> None:
+        given = {name: value for name, value in locals().items() if name in ModelSpec.__dataclass_fields__}
         caller = None if _depth is None or is_loading() else sys._getframe(_depth)
-        spec = ModelSpec(
-            formula=formula,
-            data=data,
-            family=read_family(family),
-            weights=weights,
-            exposure=exposure,
-            trials=trials,
-            event=event,
-            terms=terms,
-            graphs=graphs or {},
-            env=env or {},
-            levels=levels or {},
-            priors=priors or {},
-            fixed_sd=scalar("Model", "fixed_sd", fixed_sd, 0.0),
-            bound=bound,
-            dispersion=dispersion,
-            zero=zero,
-            baseline=baseline,
-            variables=None if caller is None else {**caller.f_globals, **caller.f_locals},
-            elsewhere=_elsewhere,
-        )
+        given["variables"] = None if caller is None else {**caller.f_globals, **caller.f_locals}
+        given |= {name: given[name] or {} for name in ("graphs", "env", "levels", "priors")}
+        given |= {"family": read_family(family), "fixed_sd": scalar("Model", "fixed_sd", fixed_sd, 0.0)}
+        spec = ModelSpec(**given, elsewhere=_elsewhere)
         self.formula = parse(formula).formula
         self.reduction = next(kind for kind in REDUCTIONS if kind.applies(spec))()
         spec, *others = self.reduction.reduce(spec)
@@ -362,10 +345,10 @@ class Model(Stated):
             so, only where a factor would exceed stated limits of memory and work; it is the faster one from about 3000
             levels on. Where a factorisation is dear, the direct engine's search begins where a quick such fit ends.
         """
-        from .engines import fit_iteratively, uses_iterative
+        from .engines import fit_directly, fit_iteratively, uses_iterative
 
         choice("Model", "integrate", integrate, (None, False, True, "auto", "grid", "ccd"))
-        method = "auto" if integrate is True else integrate or None
+        method = "auto" if integrate is True else str(integrate) if integrate else None
         if checkpoint is not None and method is None:
             advice = "Another fit in memory is over in seconds: leave it out."
             raise problem("Model", "checkpoint meets a table in memory", "integrate=..., or a Dask dataframe", advice)
@@ -382,7 +365,7 @@ class Model(Stated):
         search |= {"progress": progress, "evidence": evidence, "n_jobs": n_jobs}
         points = {"n_jobs": n_jobs, "checkpoint": checkpoint, "progress": progress}
         models = [self._alone(), *self.others]
-        fits = [model._fit_directly(search, None if method is None else str(method), points) for model in models]
+        fits = [fit_directly(model, search, method, points) for model in models]
         return self.reduction.invert(self, fits)
 
     def _alone(self) -> Model:
@@ -393,37 +376,61 @@ class Model(Stated):
         out.reduction, out.others = Reduction(), []
         return out
 
-    def _fit_directly(self, search: Mapping[str, Any], method: str | None, points: Mapping[str, Any]) -> FittedModel:
-        """Learn theta with options ``search``, and integrate over it by ``method`` with options ``points``."""
-        from .engines import begun
-        from .fitted import FittedModel
-
-        model, target = self, self.target
-        settled: SumOfTerms | None = self.sum
-        while settled is not None:  # again where terms choose at theta, such as the grid of a process
-            model = self if settled is self.sum else copy.copy(self)
-            model.sum = settled
-            start = begun(model, search["n_restarts"], search["progress"])
-            found = learn(target.likelihood, settled.family(), target.y, weights=target.weights, **search, **start)
-            settled = settled.settled(found.theta, self.table(self.frame), bool(found.likelihood.theta_names))
-        mixture = None
-        if method is not None:
-            mixture = integrate_over(
-                target.likelihood,
-                model.sum.family(),
-                target.y,
-                weights=target.weights,
-                mode=found,
-                method=method,
-                **points,
-            )
-        fit = FittedModel(model, found, mixture)
-        warn_of(fit)
-        return fit
-
     def __repr__(self) -> str:
         return f"Model({self.formula!r}, {self.n_rows[0]} rows, {self.target.likelihood!r})"
 
 
 _self, *_given = signature(Model.__init__).parameters.values()
 Model.__signature__ = Signature(_given)  # type: ignore[attr-defined]  # not that of __new__
+
+
+def fit(
+    formula: str,
+    data: Table,
+    family: str | Likelihood | None = None,
+    *,
+    weights: Any = None,
+    exposure: Any = None,
+    trials: Any = None,
+    event: Any = None,
+    terms: Sequence[Term] = (),
+    graphs: Mapping[str, Any] | None = None,
+    env: Mapping[str, Any] | None = None,
+    levels: Mapping[Any, Iterable[Hashable]] | None = None,
+    priors: Mapping[str, Any] | None = None,
+    fixed_sd: float = 10.0,
+    bound: str = "best",
+    dispersion: str | None = None,
+    zero: str | None = None,
+    baseline: str = "rw1",
+    n_restarts: int = 0,
+    tol: float | None = None,
+    progress: bool = False,
+    rng: Seed = 0,
+    evidence: str = "elbo",
+    integrate: str | bool | None = None,
+    n_jobs: Jobs = None,
+    checkpoint: Any = None,
+    engine: str = "auto",
+    n_probes: int | None = None,
+    **unknown: Any,
+) -> FittedModel:
+    """``Model(formula, data, family, ...).fit(...)`` in one call.
+
+    Parameters
+    ----------
+    formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
+    dispersion, zero, baseline
+        Of ``Model``.
+    n_restarts, tol, progress, rng, evidence, integrate, n_jobs, checkpoint, engine, n_probes
+        Of ``Model.fit``.
+
+    Returns
+    -------
+    FittedModel
+    """
+    given = dict(locals())
+    for name in given.pop("unknown"):
+        raise unknown_option(name, [known for known in signature(fit).parameters if known != "unknown"])
+    options = {name: given.pop(name) for name in signature(Model.fit).parameters if name != "self"}
+    return Model(**given, _depth=2).fit(**options)

@@ -41,6 +41,7 @@ from .response import Target
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .fit_tables import FitTables
     from .fitted import FittedModel
 
 _LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
@@ -66,15 +67,14 @@ class PartitionedEngine(Engine):
     name = "partitioned"
     averages_own = False
     keeps_rows = False
-    leaves_rows_out = False
 
     def __init__(self, evidence: Any) -> None:
         self.parabola = evidence
 
-    def evidence(self, fit: FittedModel) -> Any:
+    def evidence(self, fit: FitTables) -> Any:
         return self.parabola
 
-    def remarks(self, fit: FittedModel) -> list[str]:
+    def remarks(self, fit: FitTables) -> list[str]:
         """None: they would need the rows."""
         return []
 
@@ -250,6 +250,7 @@ class PartitionedModel(Model):
             priors = self.priors.reset_index().astype(str).to_numpy().tolist()
             settings = {"formula": self.formula, "family": repr(self.response.family), "priors": priors}
             file.describe(settings, self.measured)
+            assert rows is not None
             rows = replace(rows, kept=file.path)
         task = PartitionedProblem(rows, reading, likelihood, prior, learning)
         with reporting(progress, f"fitting {self.n_rows[0]} rows in partitions", None) as report:

@@ -25,6 +25,7 @@ from ..plots.maps import extent_of
 from ..terms import Term
 from ..terms.points import grid_over
 from .averages import typical_rows
+from .capabilities import answers
 from .stated_priors import term_named
 from .tables import described_theta, initials
 
@@ -69,12 +70,15 @@ def plot_conditional(fit: FittedModel, name: str, ax: Axes | None = None) -> Axe
     """
     import pandas as pd
 
+    if not fit.engine.keeps_rows:
+        got = f"the rows of the fit, which say where {name!r} and other columns lie, are out of memory"
+        raise problem("plot", got, "a term, or fit.predict(table, interval=0.95) along the column")
     factors, column = fit.model.fixed.expression.factors, fit.model.frame[name]
     number = name not in factors and column.dtype.kind in "iuf"
     places = np.linspace(column.min(), column.max(), _PLACES) if number else np.zeros(0)
     levels = factors.get(name, [False, True])
     rows = typical_rows(fit, pd.DataFrame({name: places if number else levels}))
-    if fit.model.reduction.name != "cox":
+    if answers(fit, "predict"):
         found, label = fit.predict(rows, interval=0.95, without="groups"), f"expected {fit.model.response.name}"
     else:
         usual = typical_rows(fit, pd.DataFrame(index=[0]))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..inputs.frames import Table
+    from .fit_tables import FitTables
     from .fitted import FittedModel
 
 
@@ -74,7 +75,7 @@ class PredictionRows:
         out[self.there] = values[: int(self.there.sum())]
         return out
 
-    def under(self, fit: FittedModel) -> PredictionRows:
+    def under(self, fit: FitTables) -> PredictionRows:
         """The same rows under the hyperparameters of another fit of the model."""
         if not self.unseen:
             return self
@@ -83,7 +84,7 @@ class PredictionRows:
 
 
 def read_rows(
-    fit: FittedModel,
+    fit: FitTables,
     table: Table = None,
     new_groups: str = "population",
     without: str | Sequence[str] = (),
@@ -119,7 +120,7 @@ def read_rows(
     return PredictionRows(frame, index, there, data, rows, new.unseen, out, given, new.known)
 
 
-def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
+def _left_out(fit: FitTables, without: str | Sequence[str]) -> list[Any]:
     """The names of the terms that a prediction does without."""
     effects, asked = fit.model.sum.effects, [without] if isinstance(without, str) else list(without)
     out = []
@@ -137,7 +138,7 @@ def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
     return out
 
 
-def _needed(fit: FittedModel, out: Sequence[Any]) -> list[Any]:
+def _needed(fit: FitTables, out: Sequence[Any]) -> list[Any]:
     """The columns that rows have to bring, where some terms are left out."""
     model = fit.model
     if not out:
@@ -148,7 +149,7 @@ def _needed(fit: FittedModel, out: Sequence[Any]) -> list[Any]:
     return list(dict.fromkeys([*fixed, *(n for o in model.offsets for n in o.names), *kept]))
 
 
-def _check_columns(fit: FittedModel, frame: pd.DataFrame, needed: Sequence[Any]) -> None:
+def _check_columns(fit: FitTables, frame: pd.DataFrame, needed: Sequence[Any]) -> None:
     """Refuse a table without a column of groups, with the way to do without them."""
     model = fit.model
     of = [name for term in model.sum.effects if term.of_groups for name in term.group_columns]
@@ -171,13 +172,13 @@ def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> Non
 
 
 # -- marginals ----------------------------------------------------------------------------------------------
-def marginals(fit: FittedModel, rows: Callable[[FittedModel], NewRows]) -> Marginals:
+def marginals(fit: FitTables, rows: Callable[[FitTables], NewRows]) -> Marginals:
     """Of eta, or another sum of latents, at rows that each component of the fit states."""
     each = [part.posterior.at(rows(part)) for part in fit.components]
     return each[0] if fit.mixture is None else fit.mixture.mixture(each)
 
 
-def on_reported_scale(fit: FittedModel, new: NewRows) -> NewRows:
+def on_reported_scale(fit: FitTables, new: NewRows) -> NewRows:
     """Rows of eta as it is reported: of durations in y's unit, of ordered levels at x as it came."""
     row, constant = reported_shift(fit)
     design = new.design
@@ -186,7 +187,7 @@ def on_reported_scale(fit: FittedModel, new: NewRows) -> NewRows:
     return replace(new, design=design, offset=new.offset + constant)
 
 
-def predictive(fit: FittedModel, rows: PredictionRows, kind: str) -> Predictive:
+def predictive(fit: FitTables, rows: PredictionRows, kind: str) -> Predictive:
     """y at rows under the posterior; of ``kind`` "link", eta as reported."""
     likelihoods, etas = [], []
     for part in fit.components:
@@ -200,7 +201,7 @@ def predictive(fit: FittedModel, rows: PredictionRows, kind: str) -> Predictive:
     return Predictive.mixture(fit.mixture.weights, likelihoods, etas, fit.mixture.mixture(etas), values)
 
 
-def predict(fit: FittedModel, rows: PredictionRows, kind: str, interval: float | None) -> Any:
+def predict(fit: FitTables, rows: PredictionRows, kind: str, interval: float | None) -> Any:
     """One kind of prediction, as a pandas Series or frame."""
     import pandas as pd
 
@@ -239,7 +240,7 @@ def _predict_partition(part: Any, fit: FittedModel, kind: str, options: Mapping[
     return fit.predict(part, kind, **options) if len(part) else none.set_axis(part.index, axis=0)
 
 
-def exceedance(fit: FittedModel, rows: PredictionRows, threshold: float, kind: str) -> pd.Series:
+def exceedance(fit: FitTables, rows: PredictionRows, threshold: float, kind: str) -> pd.Series:
     """P(what is predicted > threshold) of each row."""
     import pandas as pd
 
@@ -248,7 +249,7 @@ def exceedance(fit: FittedModel, rows: PredictionRows, threshold: float, kind: s
     return pd.Series(rows.full(out), index=rows.index, name=f"above {limit:g}")
 
 
-def log_density(fit: FittedModel, table: Table) -> np.ndarray:
+def log_density(fit: FitTables, table: Table) -> np.ndarray:
     """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing."""
     rows = read_rows(fit, table)
     y, beside = fit.model.response.read_again(rows.frame)
@@ -266,7 +267,7 @@ def interval_ends(where: str, interval: object) -> np.ndarray:
 
 
 # -- labels and likelihoods ---------------------------------------------------------------------------------
-def labels_of(fit: FittedModel) -> np.ndarray | None:
+def labels_of(fit: FitTables) -> np.ndarray | None:
     """What y may be, in order and as it came: words, booleans, whole numbers; None where y is no label."""
     labels = fit.model.target.labels
     if labels is None or fit.model.target.words is not None:
@@ -277,7 +278,7 @@ def labels_of(fit: FittedModel) -> np.ndarray | None:
     return labels.astype(bool if kind == "b" else np.int64) if kind in ("b", "i", "u") else labels
 
 
-def as_labels(fit: FittedModel, drawn: np.ndarray) -> np.ndarray:
+def as_labels(fit: FitTables, drawn: np.ndarray) -> np.ndarray:
     """Draws of y as labels, None where a row was left out; draws of numbers as they are."""
     labels, values = labels_of(fit), fit.model.target.values
     if labels is None or values is None:
@@ -290,7 +291,7 @@ def as_labels(fit: FittedModel, drawn: np.ndarray) -> np.ndarray:
     return out
 
 
-def likelihood_at(fit: FittedModel, rows: PredictionRows) -> Likelihood:
+def likelihood_at(fit: FitTables, rows: PredictionRows) -> Likelihood:
     """The likelihood at the rows: those of the fit have what they had."""
     model, given = fit.model, dict(rows.given)
     if rows.frame is model.frame and not given:
@@ -302,7 +303,7 @@ def likelihood_at(fit: FittedModel, rows: PredictionRows) -> Likelihood:
 
 
 # -- draws --------------------------------------------------------------------------------------------------
-def shares(fit: FittedModel, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:
+def shares(fit: FitTables, size: int, rng: np.random.Generator) -> list[tuple[FitTables, np.ndarray]]:
     """The components of a fit that have some of ``size`` draws, and which draws are theirs."""
     if fit.mixture is None:
         return [(fit, np.arange(size))]
@@ -310,7 +311,7 @@ def shares(fit: FittedModel, size: int, rng: np.random.Generator) -> list[tuple[
     return [(part, which) for part, which in each if which.size]
 
 
-def latent_draws(fit: FittedModel, size: int, rng: np.random.Generator) -> np.ndarray:
+def latent_draws(fit: FitTables, size: int, rng: np.random.Generator) -> np.ndarray:
     """Of all latents (size, L)."""
     return np.asarray(fit.posterior.sample_latents(size, rng))
 
@@ -326,13 +327,13 @@ def eta_draws(
     return eta
 
 
-def mean_given(fit: FittedModel, likelihood: Likelihood, eta: np.ndarray) -> np.ndarray:
+def mean_given(fit: FitTables, likelihood: Likelihood, eta: np.ndarray) -> np.ndarray:
     """E[y | eta], like eta (M, size)."""
     values = fit.model.target.values
     return np.asarray(likelihood.mean_at(eta) if values is None else likelihood.probabilities_at(eta) @ values)
 
 
-def draws(fit: FittedModel, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
+def draws(fit: FitTables, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
     """Joint draws (size, M), of theta too where it is averaged over."""
     out = np.empty((size, rows.there.size))
     for part, which in shares(fit, size, rng):
@@ -341,7 +342,7 @@ def draws(fit: FittedModel, rows: PredictionRows, size: int, rng: np.random.Gene
     return out
 
 
-def _draws_at(fit: FittedModel, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
+def _draws_at(fit: FitTables, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
     """Joint draws (size, M) at one theta."""
     new = on_reported_scale(fit, rows.new) if kind == "link" else rows.new
     eta = eta_draws(rows, latent_draws(fit, size, rng), rng, new)

@@ -35,7 +35,7 @@ from .tables import no_sd
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .fitted import FittedModel
+    from .fit_tables import FitTables
     from .model import Model
 
 _FEW = 3  # that are named
@@ -203,7 +203,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 # -- of a fit -----------------------------------------------------------------------------------------------
-def warn_of(fit: FittedModel) -> None:
+def warn_of(fit: FitTables) -> None:
     """Warnings of a fit: that it did not converge, that a bound decides, and its remarks but for those of the data."""
     if is_loading():  # who fitted it has heard them
         return
@@ -233,7 +233,7 @@ def warn_of(fit: FittedModel) -> None:
         warnings.warn(f"Model: {over.status}.", ConvergenceWarning, stacklevel=callers_line())
 
 
-def of_fit(fit: FittedModel) -> list[str]:
+def of_fit(fit: FitTables) -> list[str]:
     """What the prior decides and the data do not, and what terms have to say of where they were learned."""
     own = [sentence for term, theta in fit.model.sum.thetas(fit.theta) for sentence in term.remarks_at(theta)]
     return [
@@ -245,7 +245,7 @@ def of_fit(fit: FittedModel) -> list[str]:
     ]
 
 
-def undetermined(fit: FittedModel) -> list[str]:
+def undetermined(fit: FitTables) -> list[str]:
     """Of the likelihood's own parameters of which the prior says more than a tenth of what is known."""
     model, n = fit.model, fit.theta.size
     entries, bounds, out = model.own_priors.likelihood.entries(), model.own_priors.bounds, []
@@ -264,7 +264,7 @@ def undetermined(fit: FittedModel) -> list[str]:
     return out
 
 
-def _without_variance(fit: FittedModel) -> list[str]:
+def _without_variance(fit: FitTables) -> list[str]:
     """Of terms whose sd ended at its lower bound, or under a flat prior near 0: no variance is found there."""
     effects = fit.model.sum.effects
     names = [(term.name, h) for term in effects for h in term.hyperparameters]
@@ -288,7 +288,7 @@ def _without_variance(fit: FittedModel) -> list[str]:
     return said + [f"{name}: the sd is next to 0, no variance is found" for name in dict.fromkeys(flat)]
 
 
-def _without_noise(fit: FittedModel) -> list[str]:
+def _without_noise(fit: FitTables) -> list[str]:
     """Of Gaussian noise at its lower bound where weights count rows more than once."""
     model, first = fit.model, sum(len(term.hyperparameters) for term in fit.model.sum.effects)
     if type(model.target.likelihood) is not Gaussian or model.target.weights is None:
@@ -303,7 +303,7 @@ def _without_noise(fit: FittedModel) -> list[str]:
     ]
 
 
-def endless(fit: FittedModel) -> dict[int, str]:
+def endless(fit: FitTables) -> dict[int, str]:
     """By the entry of theta, of processes with a range for each column: those that do not vary along one of them."""
     out, i = {}, 0
     for term in fit.model.sum.effects:
@@ -329,7 +329,7 @@ def _of_separated(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _separated(fit: FittedModel) -> list[str]:
+def _separated(fit: FitTables) -> list[str]:
     """Coefficients of labels and counts that only a weak prior holds back.
 
     Those that are large under their prior are looked at: whether the likelihood rises, or stays, however far one goes.

@@ -13,6 +13,7 @@ import numpy as np
 from ..plots.base import short_name
 from ..report import Block, Bullets, Picture, Section, Table, write_report
 from ..terms import Term
+from .capabilities import answers
 from .checking import WORDS, kinds_of, plot_check
 from .pictures import Panel, draw_map, panels_of, plot, plot_coefficients
 from .remarks import undetermined
@@ -22,6 +23,7 @@ from .tables import initials
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .fit_tables import FitTables
     from .fitted import FittedModel
     from .model import Model
 
@@ -31,7 +33,7 @@ _UNLIKE = 30.0  # times as wide: coefficients of such different units are drawn 
 
 
 # -- text ---------------------------------------------------------------------------------------------------
-def certificate(fit: FittedModel) -> list[str]:
+def certificate(fit: FitTables) -> list[str]:
     """What is proved of the fit, and why it is not where it is not."""
     sol = fit.solution
     word = "converged" if fit.converged else "NOT CONVERGED"
@@ -56,7 +58,7 @@ def described(model: Model) -> list[str]:
     ]
 
 
-def summary(fit: FittedModel) -> str:
+def summary(fit: FitTables) -> str:
     """A page: the certificate first."""
     model, word = fit.model, "converged" if fit.converged else "NOT CONVERGED"
     if fit.parts:
@@ -87,7 +89,7 @@ def summary(fit: FittedModel) -> str:
     return "\n".join(lines)
 
 
-def held_in_words(fit: FittedModel) -> str:
+def held_in_words(fit: FitTables) -> str:
     """Which hyperparameters the answers of a fit are at, and which of the likelihood's own they are over."""
     likelihood = fit.found.likelihood
     own = " and ".join(dict.fromkeys(entry.word for entry in likelihood.entries()))
@@ -226,7 +228,7 @@ def _check(fit: FittedModel) -> list[Block]:
     pictures: list[Block] = [
         Picture(plot_check(fit, kind), f"A predictive check: {kind}", WORDS[kind]) for kind in kinds[:1]
     ]
-    if not fit.engine.leaves_rows_out:
+    if not answers(fit, "loo"):
         return pictures
     loo, skipped = fit.loo(), len(fit.model.data_index) - int((fit.model.target.seen > 0.0).sum())
     rows = "" if not skipped else " of the observed rows"

@@ -33,7 +33,7 @@ from .stated_priors import ambiguous, term_named, terms_over
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .fitted import FittedModel
+    from .fit_tables import FitTables
     from .model import Model
 
 INTERCEPT = "Intercept"
@@ -82,7 +82,7 @@ def initials(word: str) -> str:
     return "".join(part[0] for part in word.split("_"))
 
 
-def over_predictors(fit: FittedModel, found: Marginals, table: Callable[[Marginals], pd.DataFrame]) -> pd.DataFrame:
+def over_predictors(fit: FitTables, found: Marginals, table: Callable[[Marginals], pd.DataFrame]) -> pd.DataFrame:
     """A table of marginals; where each class has a predictor of its own, one table a class below another."""
     import pandas as pd
 
@@ -94,7 +94,7 @@ def over_predictors(fit: FittedModel, found: Marginals, table: Callable[[Margina
     return pd.concat(each, names=["class"])
 
 
-def over_parts(fit: FittedModel, table: Callable[[FittedModel], pd.DataFrame]) -> pd.DataFrame:
+def over_parts(fit: FitTables, table: Callable[[FitTables], pd.DataFrame]) -> pd.DataFrame:
     """A table of a fit; where it has parts, those of the parts below one another, empty ones left out."""
     import pandas as pd
 
@@ -111,7 +111,7 @@ def names_of(model: Model) -> list[str]:
     return [*([INTERCEPT] if model.sum.intercept else []), *model.sum.fixed_names]
 
 
-def coefficients(fit: FittedModel) -> pd.DataFrame:
+def coefficients(fit: FitTables) -> pd.DataFrame:
     """Mean, sd, interval; the median of exp(coefficient) where it has a name."""
     from .predictions import marginals
 
@@ -122,7 +122,7 @@ def coefficients(fit: FittedModel) -> pd.DataFrame:
     return over_predictors(fit, found, lambda one: marginal_table(None, names, one, fit.likelihood.ratio))
 
 
-def covariance(fit: FittedModel) -> pd.DataFrame:
+def covariance(fit: FitTables) -> pd.DataFrame:
     """Of the coefficients (p, p)."""
     import pandas as pd
 
@@ -134,7 +134,7 @@ def covariance(fit: FittedModel) -> pd.DataFrame:
     return pd.DataFrame(total, index=names, columns=names)
 
 
-def _fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
+def _fixed_moments(fit: FitTables) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the coefficients in the user's units at one theta."""
     model = fit.model
     mean, covariance = model.sum.fixed_effects(fit.solution if fit.answers is None else fit.answers)
@@ -142,7 +142,7 @@ def _fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     return A @ (mean + _known_part(fit, fit.shift)), A @ covariance @ A.T
 
 
-def _known_part(fit: FittedModel, shift: float) -> np.ndarray:
+def _known_part(fit: FitTables, shift: float) -> np.ndarray:
     """What the coefficients are above the latents behind them: prior means, and the level of the intercept."""
     model = fit.model
     out = model.coefficient_priors.mean.copy()
@@ -152,7 +152,7 @@ def _known_part(fit: FittedModel, shift: float) -> np.ndarray:
     return out
 
 
-def coefficient_rows(fit: FittedModel, thetas: np.ndarray | None = None) -> NewRows:
+def coefficient_rows(fit: FitTables, thetas: np.ndarray | None = None) -> NewRows:
     """The coefficients as rows of a design over the latents (p, L), and what they are above those (p,).
 
     With ``thetas`` (m, n) the offset (m, p) is that of each of them, whose likelihood says how eta is reported.
@@ -177,7 +177,7 @@ def _columns_at_mean(model: Model) -> np.ndarray:
     return np.asarray(model.sum.columns.centre - model.fixed.to_user(False, len(model.sum.fixed_names))[1])
 
 
-def reported_shift(fit: FittedModel) -> tuple[np.ndarray | None, float]:
+def reported_shift(fit: FitTables) -> tuple[np.ndarray | None, float]:
     """What eta as reported is above eta as fitted: a row over the latents (L,), None for one of 0, and a constant."""
     model = fit.model
     if not moves_cutpoints(model):
@@ -186,14 +186,14 @@ def reported_shift(fit: FittedModel) -> tuple[np.ndarray | None, float]:
     return np.asarray(by @ model.sum.fixed_rows().toarray()), float(by @ model.coefficient_priors.mean)
 
 
-def cutpoint_shift(fit: FittedModel, solution: Solution | Answers) -> tuple[float, float]:
+def cutpoint_shift(fit: FitTables, solution: Solution | Answers) -> tuple[float, float]:
     """The mean and the posterior sd of ``reported_shift`` of an ordered model: the sd is that of the coefficients."""
     fitted, covariance = fit.model.sum.fixed_effects(solution)
     by = _columns_at_mean(fit.model)
     return float(by @ (fitted + fit.model.coefficient_priors.mean)), float(np.sqrt(by @ covariance @ by))
 
 
-def reported(fit: FittedModel) -> tuple[Likelihood, float]:
+def reported(fit: FitTables) -> tuple[Likelihood, float]:
     """The likelihood on the scale that is reported, and what eta is there above eta as fitted, on average."""
     fitted, model = fit.found.likelihood, fit.model
     if not moves_cutpoints(model):
@@ -206,7 +206,7 @@ def reported(fit: FittedModel) -> tuple[Likelihood, float]:
 class Effects(Mapping[Any, Any]):
     """The special terms of a fitted model as frames, each made when it is asked for."""
 
-    def __init__(self, fit: FittedModel) -> None:
+    def __init__(self, fit: FitTables) -> None:
         self._fit = fit
         self._parts = {name: Effects(part) for name, part in fit.parts.items()}
 
@@ -262,7 +262,7 @@ class Effects(Mapping[Any, Any]):
 
 
 # -- hyperparameters ----------------------------------------------------------------------------------------
-def hyperparameters(fit: FittedModel) -> pd.DataFrame:
+def hyperparameters(fit: FitTables) -> pd.DataFrame:
     """By term and parameter: the value, and a 95 % interval by the evidence about its mode.
 
     Draws of theta are standard normal in the coordinates of the mode (``hyperparameters/mode.py``): H says how the
@@ -284,7 +284,7 @@ def hyperparameters(fit: FittedModel) -> pd.DataFrame:
     return parameter_frame(rows, lower=ends[:, 0], upper=ends[:, 1])
 
 
-def integrated_hyperparameters(fit: FittedModel, mixture: Integrated) -> pd.DataFrame:
+def integrated_hyperparameters(fit: FitTables, mixture: Integrated) -> pd.DataFrame:
     """The posterior of the hyperparameters of an integrated fit: its mode, mean, sd, median and interval."""
     shifts, at_peak = None, None
     if moves_cutpoints(fit.model):
@@ -317,7 +317,7 @@ def parameter_frame(rows: list[tuple[str, str, float]], **columns: np.ndarray) -
     return pd.DataFrame({"value": [row[2] for row in rows], **columns}, index=index)
 
 
-def values_at(fit: FittedModel, thetas: np.ndarray, levels: Iterable[float | None] | None = None) -> np.ndarray:
+def values_at(fit: FitTables, thetas: np.ndarray, levels: Iterable[float | None] | None = None) -> np.ndarray:
     """The hyperparameters as reported (m, k) at thetas (m, n)."""
     levels = repeat(None) if levels is None else levels
     with np.errstate(over="ignore"):
@@ -331,7 +331,7 @@ def normal_net(d: int) -> np.ndarray:
     return ndtri((cells + 0.5 / _NET) % 1.0)  # their middles
 
 
-def evidence_of(fit: FittedModel) -> Evidence:
+def evidence_of(fit: FitTables) -> Evidence:
     """The evidence as a function of theta, starting where the fit stands."""
     target, family = fit.model.target, fit.model.sum.family()
     out = Evidence(fit.found.likelihood, family, target.y, weights=target.weights, tol=1e-13, own=True)
@@ -339,7 +339,7 @@ def evidence_of(fit: FittedModel) -> Evidence:
     return out
 
 
-def theta_mode(fit: FittedModel) -> Mode:
+def theta_mode(fit: FitTables) -> Mode:
     """The evidence about its mode, and how cutpoints that are stated at x = 0 move with theta."""
     ask = None
     if moves_cutpoints(fit.model):
@@ -347,7 +347,7 @@ def theta_mode(fit: FittedModel) -> Mode:
     return mode_of(fit.engine.evidence(fit), fit.theta, ask=ask)
 
 
-def described_theta(fit: FittedModel, theta: np.ndarray, level: float | None = None) -> list[tuple[str, str, float]]:
+def described_theta(fit: FitTables, theta: np.ndarray, level: float | None = None) -> list[tuple[str, str, float]]:
     """theta in words, sds rather than precisions and variances; cutpoints at x = 0, ``level`` above those as fitted
     (default: the fit's own shift).
     """
@@ -377,7 +377,7 @@ def _between_levels(model: Model, rows: list[tuple[str, str, float]]) -> list[tu
     return [(owner, between[int(k)] if owner == "cutpoints" else k, value) for owner, k, value in rows]
 
 
-def _likelihood_at(fit: FittedModel, theta: np.ndarray) -> Likelihood:
+def _likelihood_at(fit: FitTables, theta: np.ndarray) -> Likelihood:
     """With its own part of theta, the last."""
     own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
     return fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood
