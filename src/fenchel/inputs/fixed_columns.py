@@ -23,7 +23,7 @@ from ..solvers.solution import Solution
 
 _EPS = float(np.finfo(np.float64).eps)
 _DEPENDENT = 1e-9  # a column whose remainder beside the others is below this share of it says nothing of its own
-_FEW = 3  # dependent columns that are named
+_FEW = 3  # names of a list that are written out
 _SIZES = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # squares of a coefficient, or of a column, stay in range
 _SMALLEST = 1e-290  # standard deviations below this leave a coefficient no room in doubles
 
@@ -131,20 +131,37 @@ class Columns:
         return T @ posterior.latent_mean[L - p :], (covariance + covariance.T) / 2
 
     def complaints(self) -> list[str]:
-        """What the data cannot tell, a sentence each."""
-        out = []
-        for j in self.constant:
-            same = f"{self.centre[j]:.10g} in every observed row, so its coefficient keeps its prior: leave it out"
-            out.append(f"the column {self.names[j]!r} is {same}")
-        for j, others in self.dependent[:_FEW]:
+        """What the data cannot tell: a sentence of columns that do not vary, and one of combinations of others."""
+        out, constant, dependent = [], self.constant, [j for j, _ in self.dependent]
+        if len(constant) == 1:
+            same = f"{self.centre[constant[0]]:.10g} in every observed row"
+            out.append(f"{self._listed(constant)} is {same}, so its coefficient keeps its prior: leave it out")
+        elif constant:
+            verb = "do not vary over the observed rows"
+            out.append(f"{self._listed(constant)} {verb}, so each coefficient keeps its prior: leave them out")
+        if len(dependent) == 1:
+            others = self.dependent[0][1]
             beside = ", ".join(repr(self.names[k]) for k in others[:6]) + (", ..." if len(others) > 6 else "")
             out.append(
-                f"the column {self.names[j]!r} is a linear combination of {beside} and the level, so only their sum is "
+                f"{self._listed(dependent)} is a linear combination of {beside} and the level, so only their sum is "
                 "known and each coefficient is as wide as its prior: leave one of them out"
             )
-        if len(self.dependent) > _FEW:
-            out.append(f"{len(self.dependent) - _FEW} more columns are combinations of others and the level")
+        elif dependent:
+            out.append(
+                f"{self._listed(dependent)} are linear combinations of others and the level, so only sums are known "
+                f"and each coefficient is as wide as its prior ({len(self.names)} columns in all): leave them out"
+            )
         return out
+
+    def _listed(self, which: Sequence[int]) -> str:
+        return name_list("column", [self.names[j] for j in which])
+
+
+def name_list(noun: str, names: Sequence[str]) -> str:
+    """the column 'a'; the columns 'a', 'b', 'c' and 4 more."""
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    shown = ", ".join(repr(name) for name in names[:_FEW])
+    return f"the {noun}{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
 def _by_sums(answers: Answers, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

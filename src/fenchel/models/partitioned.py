@@ -35,7 +35,7 @@ from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
 from .model_matrix import INTERCEPT
 from .partition_rows import PartitionReader, TableRequest, measure, read_kinds, rows_for_all, sketch
-from .remarks import of_columns, warn, warn_of
+from .remarks import warn, warn_of
 from .response import Target
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class PartitionedModel(Model):
             warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
             depth = None if _depth is None else _depth + 1
             super().__init__(formula, shown, family, **options, _depth=depth)
-        warn(of_columns(self.sum.columns))
+        warn(self.sum.columns.complaints())
 
     def _pass(self, word: str, work: Any, *given: Any) -> Sums:
         """What a pass over all rows says; kept for a file, which does not have the rows."""

@@ -207,10 +207,8 @@ def _draw(fit: FittedModel, term: Any, part: Panel, ax: Any) -> Axes:
         values = np.full((z.size, x.size), np.nan)
         values[j, i] = frame["mean"].to_numpy()
         values[_far_from_rows(fit, term.inputs, x, z)] = np.nan
-        out = plot_contours(x, z, values, ax, star=False, points=False, cmap="viridis", label="effect")
-        out.set(xlabel=inputs[0], ylabel=inputs[1])
-        out.set_title(part.title, fontsize="medium")
-        return out
+        names: dict[str, Any] = {"xlabel": inputs[0], "ylabel": inputs[1], "label": "effect", "title": part.title}
+        return plot_contours(x, z, values, ax, star=False, points=False, cmap="viridis", **names)
     if part.kind == "grid":
         rows, columns = (index.get_level_values(k).unique() for k in (0, 1))
         values = frame["mean"].to_numpy().reshape(len(rows), len(columns))
@@ -277,9 +275,8 @@ def plot_joint(fit: FittedModel, first: Any, second: Any, ax: Axes | None = None
         raise problem("plot_joint", f"{name} is held at a bound", "two that were integrated over")
     points, names = np.array([both(theta) for theta in mixed.thetas]), [_called_in_words(rows[k]) for k in (i, j)]
     x, y = found.values.T
-    out = plots.plot_joint(x, y, found.weights, ax, points=points, shares=mixed.weights)
-    out.set(xlabel=names[0], ylabel=names[1])
-    return out
+    look: dict[str, Any] = {"points": points, "shares": mixed.weights, "xlabel": names[0], "ylabel": names[1]}
+    return plots.plot_joint(x, y, found.weights, ax, **look)
 
 
 def _called_in_words(row: tuple[str, str, float]) -> str:

@@ -25,12 +25,11 @@ from sklearn.exceptions import ConvergenceWarning
 from ..checks import callers_line, number
 from ..files import is_loading
 from ..hyperparameters.priors import described, distribution
-from ..inputs.fixed_columns import Columns
+from ..inputs.fixed_columns import name_list
 from ..inputs.levels import present
 from ..likelihoods.noise import Gaussian
 from ..terms import IID, Grouped
 from .stated_priors import scale_of
-from .tables import no_sd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
     from .model import Model
 
-_FEW = 3  # that are named
 _LEVELS = 10  # of text that is whole numbers: up to so many are codes of a factor
 _A_ROW = 0.5  # levels to a row
 _ROWS = 10  # below so many, a level a row is nothing odd
@@ -74,7 +72,7 @@ def of_data(model: Model, family_given: bool) -> list[str]:
                 )
     if not family_given:
         out += [text for text in [_likely_family(model)] if text is not None]
-    own = [*of_columns(model.sum.columns), *of_terms(model), *_of_groups(model), *_all_the_same(model)]
+    own = [*model.sum.columns.complaints(), *of_terms(model), *_of_groups(model), *_all_the_same(model)]
     return [*out, *own]
 
 
@@ -176,32 +174,6 @@ def _likely_family(model: Model) -> str | None:
     return None
 
 
-def of_columns(columns: Columns) -> list[str]:
-    """What the data cannot tell of the fixed effects: a sentence for those that do not vary, one for combinations."""
-    names, constant, dependent = columns.names, columns.constant, [j for j, _ in columns.dependent]
-    if len(constant) < 2 and len(dependent) < 2:
-        return columns.complaints()
-    out = []
-    if constant:
-        them = _listed([names[j] for j in constant])
-        out.append(f"{them} not vary over the observed rows, so each coefficient keeps its prior: leave them out")
-        out[0] = out[0].replace(" not vary", " do not vary" if len(constant) > 1 else " does not vary")
-    if dependent:
-        verb = "are linear combinations" if len(dependent) > 1 else "is a linear combination"
-        out.append(
-            f"{_listed([names[j] for j in dependent])} {verb} of others and the level, so only sums are known and each "
-            f"coefficient is as wide as its prior ({len(names)} columns in all): leave them out"
-        )
-    return out
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The column 'a'; the columns 'a', 'b', 'c' and 4 more."""
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    shown = ", ".join(repr(name) for name in names[:_FEW])
-    return f"the column{'s' if len(names) > 1 else ''} {shown}{more}"
-
-
 # -- of a fit -----------------------------------------------------------------------------------------------
 def warn_of(fit: FitTables) -> None:
     """Warnings of a fit: that it did not converge, that a bound decides, and its remarks but for those of the data."""
@@ -266,26 +238,16 @@ def undetermined(fit: FitTables) -> list[str]:
 
 def _without_variance(fit: FitTables) -> list[str]:
     """Of terms whose sd ended at its lower bound, or under a flat prior near 0: no variance is found there."""
-    effects = fit.model.sum.effects
-    names = [(term.name, h) for term in effects for h in term.hyperparameters]
-    groups = {str(term.name) for term in effects if term.of_groups}  # a smooth without variance is a line
-    levelled = {str(term.name) for term in effects if term.levels is not None}
-    none = [
-        str(names[i][0])
-        for i, side in fit.found.at_bounds.items()
-        if i < len(names) and no_sd(names[i][1], side) and str(names[i][0]) in levelled
-    ]
-    said = [f"{name}: the sd is at its lower bound, no variance is found" for name in dict.fromkeys(none)]
-    small = _NO_VARIANCE * fit.model.target.scale
-    flat = [
-        str(name)
-        for (name, h), theta in zip(names, fit.theta, strict=False)
-        if h.prior is None
-        and h.size is not None
-        and h.scale.value(float(theta)) < small
-        and str(name) in groups - set(none)
-    ]
-    return said + [f"{name}: the sd is next to 0, no variance is found" for name in dict.fromkeys(flat)]
+    small, where = _NO_VARIANCE * fit.model.target.scale, {}
+    entries = [(term, h) for term in fit.model.sum.effects for h in term.hyperparameters]
+    for i, (term, h) in enumerate(entries):
+        if h.size is None:
+            continue
+        if fit.found.at_bounds.get(i) == "lower" and term.levels is not None:
+            where[term.name] = "at its lower bound"
+        elif h.prior is None and term.of_groups and h.scale.value(float(fit.theta[i])) < small:
+            where.setdefault(term.name, "next to 0")  # a smooth without variance is a line, and says nothing
+    return [f"{name}: the sd is {place}, no variance is found" for name, place in where.items()]
 
 
 def _without_noise(fit: FitTables) -> list[str]:
@@ -322,10 +284,10 @@ def _of_separated(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     whose, their = ("its", "it is") if len(names) == 1 else ("their", "they are")
-    what = _listed(names).replace("the column", "the coefficient")
+    coefficients = name_list("coefficient", names)
     return [
-        f"the data say little of {what} beyond {whose} sign: rows are separated, and how large {their} comes from the "
-        f"prior. A stated one, priors={{{names[0]!r}: Normal(0, ...)}}, decides it knowingly"
+        f"the data say little of {coefficients} beyond {whose} sign: rows are separated, and how large {their} comes "
+        f"from the prior. A stated one, priors={{{names[0]!r}: Normal(0, ...)}}, decides it knowingly"
     ]
 
 

@@ -27,7 +27,7 @@ from ..linalg.arrays import to_numpy
 from ..marginals import Answers, Marginals, NormalMarginals
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
-from ..terms import Hyperparameter, Term
+from ..terms import Term
 from .stated_priors import ambiguous, term_named, terms_over
 
 if TYPE_CHECKING:
@@ -381,8 +381,3 @@ def _likelihood_at(fit: FitTables, theta: np.ndarray) -> Likelihood:
     """With its own part of theta, the last."""
     own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
     return fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood
-
-
-def no_sd(h: Hyperparameter, side: str) -> bool:
-    """Whether a bound is that of the smallest sd."""
-    return h.size is not None and side == "lower"

@@ -33,14 +33,14 @@ def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
     return new_figure(width, height).subplots() if ax is None else ax
 
 
-def panels(where: str, n: int, size: tuple[float, float], ax: Any = None, *, columns: int = 3) -> Sequence[Axes]:
-    """n Axes: those given, or of a new figure with panels of ``size`` (inches), ``columns`` of them side by side."""
+def panels(where: str, n: int, size: tuple[float, float], ax: Any = None) -> Sequence[Axes]:
+    """n Axes: those given, or of a new figure with panels of ``size`` (inches), three of them side by side."""
     if ax is not None:
         given = list(np.ravel(np.asarray(ax, dtype=object)))
         if len(given) != n:
             raise problem(where, f"{len(given)} Axes for {n} panels", f"ax=None, or {n} Axes")
         return given
-    across = min(n, columns)
+    across = min(n, 3)
     down = -(-n // across)
     every = new_figure(size[0] * across, size[1] * down).subplots(down, across, squeeze=False).ravel()
     for spare in every[n:]:

@@ -147,20 +147,14 @@ def plot_loadings(
     loadings: Any,
     names: Sequence[str] = (),
     ax: Axes | None = None,
-    *,
-    sort: bool = True,
-    label: str = "loading",
-    title: str = "",
 ) -> Axes:
-    """Every predictor's loadings by name: a colour a factor, joined to zero by a line.
+    """Every predictor's loadings by name, the largest of the first factor at the top: a colour a factor.
 
     Parameters
     ----------
     loadings : array (P, L)
     names : P str, optional
         Default: x0, x1, ...
-    sort : bool
-        By the first factor, the largest at the top.
 
     Returns
     -------
@@ -179,7 +173,7 @@ def plot_loadings(
     words = [str(name) for name in names] if len(names) else [f"x{p}" for p in range(W.shape[0])]
     if len(words) != W.shape[0]:
         raise problem("plot_loadings", f"{len(words)} names meet {W.shape[0]} predictors", "one name a predictor")
-    order = np.argsort(-W[:, 0], kind="stable") if sort else np.arange(W.shape[0])
+    order = np.argsort(-W[:, 0], kind="stable")
     P, L = W.shape
     ax = axes_for(ax, 5.6, 1.0 + P * (0.16 + 0.06 * L))
     ax.axvline(0, color=GREY, linewidth=0.8, zorder=0)
@@ -192,11 +186,11 @@ def plot_loadings(
         ax.plot(W[order, k], down, linestyle="", marker=marker, color=colour, markersize=4, label=name)
     ax.set_yticks(np.arange(P), labels=[words[p] for p in order])
     ax.set_ylim(P - 0.5, -0.5)
-    return finished(ax, label, "", title, ncols=3, **_ABOVE)
+    return finished(ax, "loading", "", ncols=3, **_ABOVE)
 
 
 def plot_components(
-    n_components: Any, evidence: Any, bits: Any = None, ax: Axes | None = None, *, baseline: Any = None, title: str = ""
+    n_components: Any, evidence: Any, bits: Any = None, ax: Axes | None = None, *, baseline: Any = None
 ) -> Any:
     """Evidence and the cost of hidden cells against the number of factors, a star at the best of each.
 
@@ -241,7 +235,6 @@ def plot_components(
             level = float(np.mean(baseline))
             axes[1].axhline(level, color=GREY, linestyle="--", linewidth=1.0, label="columns alone")
             axes[1].legend(frameon=False, fontsize=9, loc="best")
-    axes[0].set_title(title, fontsize="medium")
     return axes
 
 

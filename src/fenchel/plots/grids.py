@@ -48,8 +48,6 @@ def plot_heat(
     values: ArrayLike,
     ax: Axes | None = None,
     *,
-    row_label: str = "",
-    column_label: str = "",
     label: str = "",
     title: str = "",
 ) -> Axes:
@@ -69,7 +67,6 @@ def plot_heat(
         put(list(at), labels=[short_name(names[i]) for i in at])
     longest = max(len(short_name(name)) for name in columns)
     ax.tick_params("x", rotation=45 if longest * min(len(columns), 12) > 40 else 0)
-    ax.set(xlabel=column_label, ylabel=row_label)
     ax.set_title(title, fontsize="medium")
     ax.figure.colorbar(image, ax=ax).set_label(label)
     return ax

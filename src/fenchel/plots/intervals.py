@@ -22,19 +22,16 @@ def plot_caterpillar(
     ax: Axes | None = None,
     *,
     label: str = "",
-    reference: float | None = None,
     log: bool = True,
     title: str = "",
 ) -> Axes:
-    """Estimates with intervals in increasing order; intervals that leave out ``reference`` are coloured.
+    """Estimates with intervals in increasing order; intervals that leave out 1, on a linear axis 0, are coloured.
 
     Parameters
     ----------
     mean, lower, upper : arrays (N,)
         Positive numbers on a log axis.
     label : of the vertical axis, with its unit
-    reference : float, optional
-        Default: 1 on a log axis, 0 on a linear one.
     log : bool
     title : str
 
@@ -43,7 +40,7 @@ def plot_caterpillar(
     matplotlib Axes
     """
     middle, low, high = (vector("plot_caterpillar", "mean, lower, upper", to_numpy(v)) for v in (mean, lower, upper))
-    reference = float(log) if reference is None else reference
+    reference = float(log)
     ax = axes_for(ax, 5.0, 3.8)
     order = np.argsort(middle)
     middle, low, high, place = middle[order], low[order], high[order], np.arange(1, order.size + 1)
@@ -81,10 +78,9 @@ def plot_forest(
     *,
     labels: Sequence[str] = (),
     label: str = "",
-    reference: float = 0.0,
     title: str = "",
 ) -> Axes:
-    """Named estimates with intervals on a linear axis, the first at the top, with a line at ``reference``.
+    """Named estimates with intervals on a linear axis, the first at the top, with a line at 0.
 
     Parameters
     ----------
@@ -92,7 +88,6 @@ def plot_forest(
     mean, lower, upper : arrays (N,), or (S, N) to compare S methods
     labels : S names of the methods, for the legend
     label : of the horizontal axis, with its unit
-    reference : float
 
     Returns
     -------
@@ -116,7 +111,7 @@ def plot_forest(
         raise problem("plot_forest", f"{len(labels)} labels meet {middle.shape[0]} methods", "one label a method")
     S, place = middle.shape[0], np.arange(len(names), dtype=np.float64)
     ax = axes_for(ax, 5.0, 1.2 + len(names) * ((0.22 if len(names) <= 10 else 0.1) + 0.13 * S))
-    ax.axvline(reference, color=GREY, linewidth=0.8, zorder=0)
+    ax.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
     for k in range(S):
         down = place + (k - (S - 1) / 2) * 0.7 / S
         colour = PALETTE[k % len(PALETTE)]
@@ -193,6 +188,7 @@ def plot_path(
 _CELLS = 160  # along each axis
 _WIDTH = 0.22  # of the kernel, in sds
 _TAIL = 0.002  # of each marginal, beyond which the grid ends
+_REGIONS = 0.9, 0.5  # shares of a joint distribution whose regions are drawn, the largest first
 _EDGE = 4.0  # sds of the kernel that the grid has beyond that
 
 
@@ -240,12 +236,11 @@ def plot_joint(
     *,
     points: Any = None,
     shares: Any = None,
-    inside: Sequence[float] = (0.5, 0.9),
     xlabel: str = "",
     ylabel: str = "",
     title: str = "",
 ) -> Axes:
-    """The joint distribution of two unknowns: the smallest regions that hold given shares of it.
+    """The joint distribution of two unknowns: the smallest regions that hold 50 and 90 % of it.
 
     Parameters
     ----------
@@ -254,7 +249,6 @@ def plot_joint(
     weights : array (M,), optional
     points : array (K, 2), optional
         Where something was computed: dots, of an area by their ``shares`` (K,).
-    inside : shares between 0 and 1
     xlabel, ylabel, title : str
 
     Returns
@@ -273,16 +267,12 @@ def plot_joint(
     if not a.shape == b.shape == w.shape or a.ndim != 1 or a.size < 3 or not w.sum() > 0.0 or (w < 0.0).any():
         got = f"x {a.shape}, y {b.shape} and weights {w.shape}"
         raise problem("plot_joint", got, "as many of each, (M,), at least 3, and weights of 0 or more")
-    levels = sorted({float(share) for share in inside}, reverse=True)
-    if not levels or not 0.0 < levels[-1] <= levels[0] < 1.0:
-        raise problem("plot_joint", f"inside = {inside!r}", "shares between 0 and 1, such as (0.5, 0.9)")
-    w = w / w.sum()
-    u, v, density = smoothed(a, b, w)
+    u, v, density = smoothed(a, b, w / w.sum())
     ax = axes_for(ax, 4.8, 4.2)
-    heights = region_levels(density, levels)
-    for share, height in zip(levels, heights, strict=True):
+    heights = region_levels(density, _REGIONS)
+    for k, (share, height) in enumerate(zip(_REGIONS, heights, strict=True)):
         ax.contourf(u, v, density.T, [height, np.inf], colors=[BLUE], alpha=0.22)
-        ax.plot([], [], color=BLUE, linewidth=7, alpha=0.22 * (1 + levels.index(share)), label=f"{100 * share:g} %")
+        ax.plot([], [], color=BLUE, linewidth=7, alpha=0.22 * (1 + k), label=f"{100 * share:g} %")
     ax.contour(u, v, density.T, np.sort(heights), colors=[BLUE], linewidths=1.0)
     if points is not None:
         _dots(ax, np.asarray(points, dtype=np.float64), shares)
