@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..checks import Refusal, problem
 from ..terms import WORDS
@@ -129,6 +129,11 @@ class Piece:
     at: int
     sign: str = "+"
 
+    @property
+    def end(self) -> int:
+        """The place of its last character."""
+        return self.at + len(self.text) - 1
+
 
 def refusal(formula: str, at: int, got: str, expected: str, advice: str = "") -> Refusal:
     """A problem with a place in a formula."""
@@ -194,12 +199,11 @@ def _argument(formula: str, piece: Piece) -> Argument:
     if _NAME.fullmatch(text):
         return Name(text.strip("`"), at)
     if text[0] == "[" and text[-1] == "]":
-        inner = [p for p in _cut(formula, at + 1, at + len(text) - 1, ",") if p.text]
+        inner = [p for p in _cut(formula, at + 1, piece.end, ",") if p.text]
         return Constant([_argument(formula, p) for p in inner], at)
-    found = _CALL.match(text)
-    if found and text[-1] == ")" and _closes(formula, at + found.end() - 1) == at + len(text) - 1:
+    if _called(formula, piece):
         return _call(formula, piece)
-    parts = _cut(formula, at, at + len(text), ":")
+    parts = _cut(formula, at, piece.end + 1, ":")
     if len(parts) > 1 and all(_NAME.fullmatch(p.text) for p in parts):
         return Crossed(tuple(Name(p.text.strip("`"), p.at) for p in parts), at)
     raise refusal(formula, at, f"{text!r} is no argument of a term", *ARGUMENTS)
@@ -218,12 +222,18 @@ def _closes(formula: str, at: int) -> int:
         i += 1
 
 
+def _called(formula: str, piece: Piece) -> str | None:
+    """The word of a piece that is one call, word(...); None of another."""
+    found = _CALL.match(piece.text)
+    return found[1] if found and _closes(formula, piece.at + found.end() - 1) == piece.end else None
+
+
 def _call(formula: str, piece: Piece) -> Call:
     text, at = piece.text, piece.at
     open_at = text.index("(")
     args: list[Argument] = []
     options: dict[str, Argument] = {}
-    inside = _cut(formula, at + open_at + 1, at + len(text) - 1, ",")
+    inside = _cut(formula, at + open_at + 1, piece.end, ",")
     for p in inside if len(inside) > 1 or inside[0].text else ():
         named = _OPTION.match(p.text)
         if named:
@@ -239,12 +249,11 @@ def _call(formula: str, piece: Piece) -> Call:
 def _groupings(formula: str, piece: Piece, bar: int) -> list[Grouping]:
     """(slopes | group); a/b gives one for a and one for a:b."""
     double = formula[bar : bar + 2] == "||"
-    stop = piece.at + len(piece.text) - 1
-    slopes, group = _piece(formula, piece.at + 1, bar), _piece(formula, bar + 1 + double, stop)
+    slopes, group = _piece(formula, piece.at + 1, bar), _piece(formula, bar + 1 + double, piece.end)
     if not slopes.text or not group.text:
         at = (group if slopes.text else slopes).at
         raise refusal(formula, at, "one side of | is empty", "(1|group), (x|group) or (x||group)")
-    nested = _cut(formula, group.at, group.at + len(group.text), "/")
+    nested = _cut(formula, group.at, group.end + 1, "/")
     groups: list[Argument] = [_argument(formula, p) for p in nested]
     if len(nested) > 1:
         names = [g for g in groups if isinstance(g, Name)]
@@ -278,24 +287,19 @@ def _bare(text: str) -> str:
 def _special(formula: str, piece: Piece) -> list[Call | Grouping] | None:
     """A special term, or None for a piece of the fixed part."""
     text, at = piece.text, piece.at
-    if text.startswith("(") and text[-1] == ")" and _closes(formula, at) == at + len(text) - 1:
-        bar = next((i for i in _outside(formula, at + 1, at + len(text) - 1) if formula[i] == "|"), None)
+    if text.startswith("(") and _closes(formula, at) == piece.end:
+        bar = next((i for i in _outside(formula, at + 1, piece.end) if formula[i] == "|"), None)
         if bar is not None:
             return list(_groupings(formula, piece, bar))
-    found = _CALL.match(text)
-    if found and found[1] in WORDS and _closes(formula, at + found.end() - 1) == at + len(text) - 1:
-        call = _call(formula, piece)
-        return [Call(call.word, call.args, call.options, call.at, _bare(call.text))]
+    if _called(formula, piece) in WORDS:
+        return [replace(_call(formula, piece), text=_bare(text))]
     for inner in _CALL.finditer(text):
         if inner[1] in WORDS and (inner.start() == 0 or text[inner.start() - 1] not in ".\"'`"):
-            where, word = at + inner.start(), inner[1]
-            got, advice = (
-                f"{word}(...) stands inside {text!r}",
-                "by= varies a term with a column, interact(...) crosses two.",
-            )
-            raise refusal(formula, where, got, "a special term on its own, added by +", advice)
-    bar = next((i for i, c in enumerate(text) if c == "|"), None)
-    if bar is not None and not re.search(r"[\"'`{]", text[:bar]):
+            got = f"{inner[1]}(...) stands inside {text!r}"
+            advice = "by= varies a term with a column, interact(...) crosses two."
+            raise refusal(formula, at + inner.start(), got, "a special term on its own, added by +", advice)
+    bar = text.find("|")
+    if bar >= 0 and not re.search(r"[\"'`{]", text[:bar]):
         raise refusal(formula, at + bar, f"| inside {text!r}", "(slopes|group) on its own, added by +")
     return None
 
@@ -305,7 +309,7 @@ def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument | Comp
     left = _piece(formula, 0, stop)
     if not left.text:
         raise refusal(formula, 0, "there is no response before ~", "y ~ ...")
-    first, *about = _cut(formula, left.at, left.at + len(left.text), "|")
+    first, *about = _cut(formula, left.at, left.end + 1, "|")
     out: dict[str, Argument | Computed] = {}
     for p in about:
         match _argument(formula, p):
@@ -314,15 +318,15 @@ def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument | Comp
             case _:
                 wanted = "y | trials(n), event(e), exposure(e) or weights(w)"
                 raise refusal(formula, p.at, f"{p.text!r} behind |", wanted)
-    call = _CALL.match(first.text)
-    if call and call[1] in _PAIRS and first.text[-1] == ")":
-        pair = _cut(formula, first.at + call.end(), first.at + len(first.text) - 1, ",")
+    call = _called(formula, first)
+    if call in _PAIRS:
+        pair = _cut(formula, formula.index("(", first.at) + 1, first.end, ",")
         if len(pair) != 2 or any(not p.text or _NUMBER.fullmatch(p.text) or _OPTION.match(p.text) for p in pair):
             wanted = "cens(time, event), interval(lower, upper) or cbind(successes, failures)"
             raise refusal(formula, first.at, f"{first.text!r}", wanted)
         own, other = pair
         plain = _NAME.fullmatch(other.text)
-        out[_PAIRS[call[1]]] = Name(other.text.strip("`"), other.at) if plain else Computed(other.text, other.at)
+        out[_PAIRS[call]] = Name(other.text.strip("`"), other.at) if plain else Computed(other.text, other.at)
         return Piece(f"`{own.text.strip('`')}`", own.at) if _NAME.fullmatch(own.text) else own, out
     return first, out
 
@@ -353,13 +357,13 @@ def parse(formula: str) -> Parsed:
         if not piece.text:
             raise refusal(formula, max(piece.at - 1, 0), "a term is missing", "a term on both sides of + and -")
         found = _special(formula, piece)
-        offset = re.match(r"offset\s*\(", piece.text)
+        offset = _called(formula, piece) == "offset"
         if (found or offset) and piece.sign == "-":
             raise refusal(formula, piece.at, f"- {piece.text}", "special terms and offsets added, not taken away")
         if found is not None:
             terms += found
-        elif offset and _closes(formula, piece.at + offset.end() - 1) == piece.at + len(piece.text) - 1:
-            offsets.append(_piece(formula, piece.at + offset.end(), piece.at + len(piece.text) - 1))
+        elif offset:
+            offsets.append(_piece(formula, formula.index("(", piece.at) + 1, piece.end))
         else:
             fixed.append(piece)
     return Parsed(formula, response, about, tuple(fixed), tuple(offsets), tuple(terms))

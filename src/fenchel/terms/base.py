@@ -31,6 +31,7 @@ from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .forecast import Unseen, numbered
 
 Sparse = Any  # scipy's sparse arrays, which have no types
+Below = Callable[..., ScalarPrior]  # (u, a, base) -> the prior that says P(value < u) = a
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
 _SD_BOUND = 6.0  # log units either way: the bounds of a log sd about the scale of eta
 _WIDEST = 12.0  # log units either way: the bounds of an entry that is given none
@@ -55,7 +56,7 @@ class Hyperparameter:
         Density of theta; None is flat.
     size : callable or None
         (u, a) -> the prior that says P(sd of the effect > u) = a; None where the value is no size.
-    pc : Below or None
+    pc : callable or None
         Of a range, a share or a correlation: (u, a, base) -> the prior that says P(value < u) = a (see ``PC``).
     """
 
@@ -115,30 +116,9 @@ def _level(where: str, what: str, word: str, given: tuple[Any, Any]) -> None:
         raise problem(where, f"{what} is {given!r}", f"({word}, a) for P({word} < u) = a, {limits} and 0 < a < 1")
 
 
-class Below(ABC):
-    """Makes the prior that says P(value < u) = a."""
-
-    @abstractmethod
-    def __call__(self, u: float, a: float, base: int = 0) -> ScalarPrior:
-        """The density of theta; ``base`` is that of ``PC``."""
-
-
-@dataclass(frozen=True)
-class RangeBelow(Below):
-    """Of a range in so many dimensions."""
-
-    dimension: int
-
-    def __call__(self, u: float, a: float, base: int = 0) -> ScalarPrior:
-        return PCRange(u, a, self.dimension)
-
-
-@dataclass(frozen=True)
-class CorrelationBelow(Below):
-    """Of the correlation of neighbours in time."""
-
-    def __call__(self, u: float, a: float, base: int = 0) -> ScalarPrior:
-        return PCCorrelation(u, a, base)
+def range_below(dimension: int, u: float, a: float, base: int = 0) -> ScalarPrior:
+    """The prior of a range in so many dimensions."""
+    return PCRange(u, a, dimension)
 
 
 def share(name: str, start: float = 0.0, pc: Below | None = None) -> Hyperparameter:
@@ -148,14 +128,14 @@ def share(name: str, start: float = 0.0, pc: Below | None = None) -> Hyperparame
 
 def correlation(name: str, start: float = 0.0, prior: ScalarPrior | None = None) -> Hyperparameter:
     """A correlation between -1 and 1; ``start`` is of 2 atanh of it."""
-    return Hyperparameter(name, CORRELATION, start, (-9.0, 9.0), prior, pc=CorrelationBelow())
+    return Hyperparameter(name, CORRELATION, start, (-9.0, 9.0), prior, pc=PCCorrelation)
 
 
 def effect_range(
     name: str, start: float, bounds: tuple[float, float], shortest: tuple[float, float], dimension: int
 ) -> Hyperparameter:
     """A range, learned as its log; ``shortest`` is (r, a) of the prior P(range < r) = a in so many dimensions."""
-    pc = RangeBelow(dimension)
+    pc = partial(range_below, dimension)
     return Hyperparameter(name, LOG, start, bounds, pc(*shortest), pc=pc)
 
 

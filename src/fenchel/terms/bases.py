@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
-from scipy.interpolate import BSpline
+from scipy.interpolate import BSpline, CubicSpline
 from scipy.spatial.distance import cdist
 
 _FLAT = 1e-9  # of the largest eigenvalue of S: a direction without penalty
@@ -56,47 +56,26 @@ class Basis(ABC):
         return vectors[:, values > 0.0] / np.sqrt(values[values > 0.0])
 
 
-def _linear(u: np.ndarray, X: np.ndarray, ends: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """X at rows within (0, 1), straight on from the ends (2, k) with their slopes (2, k) beyond."""
-    for side, beyond, distance in ((0, u < 0.0, u), (1, u > 1.0, u - 1.0)):
-        X[beyond] = ends[side] + distance[beyond, None] * slopes[side]
-    return X
+def _linear(spline: CubicSpline | BSpline, x: np.ndarray) -> np.ndarray:
+    """The functions of a spline on (0, 1) at x (N,), straight on beyond the ends."""
+    X, ends = spline(np.clip(x, 0.0, 1.0)), np.array([0.0, 1.0])
+    values, slopes = spline(ends), spline(ends, 1)
+    for side, beyond, distance in ((0, x < 0.0, x), (1, x > 1.0, x - 1.0)):
+        X[beyond] = values[side] + distance[beyond, None] * slopes[side]
+    return np.asarray(X)
 
 
 class CubicRegression(Basis):
     """A natural cubic spline by its values at k knots, the quantiles of the different values of u."""
 
     def __init__(self, u: np.ndarray, k: int) -> None:
-        self.knots = np.quantile(np.unique(u[:, 0]), np.linspace(0.0, 1.0, k))
-        h = np.diff(self.knots)
-        D, B = np.zeros((k - 2, k)), np.zeros((k - 2, k - 2))
-        for i in range(k - 2):
-            D[i, i : i + 3] = 1 / h[i], -1 / h[i] - 1 / h[i + 1], 1 / h[i + 1]
-            B[i, i] = (h[i] + h[i + 1]) / 3
-            if i:
-                B[i, i - 1] = B[i - 1, i] = h[i] / 6
-        self.F = np.vstack([np.zeros(k), np.linalg.solve(B, D), np.zeros(k)])  # to second derivatives
-        self.S = D.T @ self.F[1:-1]
+        knots = np.quantile(np.unique(u[:, 0]), np.linspace(0.0, 1.0, k))
+        self.spline = CubicSpline(knots, np.eye(k), bc_type="natural")
+        third = 6.0 * self.spline.c[0]  # derivatives between knots: S is what they jump by at each
+        self.S = np.diff(np.pad(third, ((1, 1), (0, 0))), axis=0)
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
-        x, t, k = u[:, 0], self.knots, self.knots.size
-        X, eye = spline_rows(np.clip(x, t[0], t[-1]), t, self.F, np.eye(k)), np.eye(k)
-        h, g = t[1] - t[0], t[-1] - t[-2]
-        slopes = np.stack([(eye[1] - eye[0]) / h - h / 6 * self.F[1], (eye[-1] - eye[-2]) / g + g / 6 * self.F[-2]])
-        return _linear(x, X, np.stack([eye[0], eye[-1]]), slopes)
-
-
-def spline_rows(x: np.ndarray, knots: np.ndarray, F: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A cubic spline at x within the knots, from its values and second derivatives F there."""
-    j = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, knots.size - 2)
-    h, right, left = knots[j + 1] - knots[j], knots[j + 1] - x, x - knots[j]
-    parts = (
-        (right / h, values[j]),
-        (left / h, values[j + 1]),
-        ((right**3 / h - h * right) / 6, F[j]),
-        ((left**3 / h - h * left) / 6, F[j + 1]),
-    )
-    return np.asarray(sum(weight[:, None] * rows for weight, rows in parts))
+        return _linear(self.spline, u[:, 0])
 
 
 class CyclicCubic(Basis):
@@ -106,37 +85,26 @@ class CyclicCubic(Basis):
 
     def __init__(self, u: np.ndarray, k: int) -> None:
         knots = np.quantile(np.unique(np.r_[0.0, u[:, 0] % 1.0, 1.0]), np.linspace(0.0, 1.0, k))
-        h, n = np.diff(knots), k - 1
-        D, B = np.zeros((n, n)), np.zeros((n, n))
-        for i in range(n):
-            before, after = (i - 1) % n, (i + 1) % n
-            D[i, i] -= 1 / h[before] + 1 / h[i]
-            D[i, before] += 1 / h[before]
-            D[i, after] += 1 / h[i]
-            B[i, i] += (h[before] + h[i]) / 3
-            B[i, before] += h[before] / 6
-            B[i, after] += h[i] / 6
-        F = np.linalg.solve(B, D)
-        self.knots, self.F, self.S = knots, np.vstack([F, F[:1]]), D.T @ F
+        values = np.eye(k - 1)
+        self.spline = CubicSpline(knots, np.vstack([values, values[:1]]), bc_type="periodic")
+        third = 6.0 * self.spline.c[0]
+        self.S = third - np.roll(third, 1, axis=0)
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
-        eye = np.eye(self.knots.size - 1)
-        return spline_rows(u[:, 0] % 1.0, self.knots, self.F, np.vstack([eye, eye[:1]]))
+        return np.asarray(self.spline(u[:, 0] % 1.0))
 
 
 class PSpline(Basis):
     """k cubic B-splines on equal steps, with second differences of their coefficients as penalty."""
 
     def __init__(self, u: np.ndarray, k: int) -> None:
-        step = 1.0 / (k - 3)
-        self.knots = step * np.arange(-3, k + 1)
+        knots = np.arange(-3, k + 1) / (k - 3)
+        self.spline = BSpline(knots, np.eye(k), 3)
         D = np.diff(np.eye(k), n=2, axis=0)
         self.S = D.T @ D
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
-        x, k, ends = u[:, 0], self.knots.size - 4, np.array([0.0, 1.0])
-        whole = BSpline(self.knots, np.eye(k), 3)
-        return _linear(x, whole(np.clip(x, 0.0, 1.0)), whole(ends), whole(ends, nu=1))
+        return _linear(self.spline, u[:, 0])
 
 
 class ByValues(Basis):

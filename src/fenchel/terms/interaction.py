@@ -110,8 +110,7 @@ class Interaction(Term):
         return self.made(theta)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        a, b = (term.rows(table, new and not term.grows) for term in (self.first, self.second))
-        return self._at(a.design, b.design)
+        return self._at(*(term.rows(table, new and not term.grows) for term in (self.first, self.second)))
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         """A factor in time goes on beyond its times, each latent of the other one by itself.
@@ -130,7 +129,7 @@ class Interaction(Term):
                 each, C = part.weights @ part.root(), size * other.covariance(rest)
                 W = theirs[0].design.toarray()
                 unseen += [Unseen(W * column[:, None], C, part.of, part.groups) for column in each.T if column.any()]
-        return self._at(a[0].design, b[0].design), [*unseen, *self._beyond_both(table, a[1], b[1], size)]
+        return self._at(a[0], b[0]), [*unseen, *self._beyond_both(table, a[1], b[1], size)]
 
     def _beyond_both(self, table: DataTable, ours: list[Unseen], theirs: list[Unseen], size: float) -> list[Unseen]:
         """Rows whose level neither factor knows: a cell of its own where both are of independent levels."""
@@ -146,14 +145,16 @@ class Interaction(Term):
                     out.append(Unseen(weights, np.ones(1), numbered(cells, both), True))
         return out
 
-    def _at(self, a: Any, b: Any) -> Rows:
-        design = row_products(sp.csr_array(a), sp.csr_array(b))
-        return Rows(design)
+    def _at(self, a: Rows, b: Rows) -> Rows:
+        """The product of the rows of both factors."""
+        return Rows(row_products(sp.csr_array(a.design), sp.csr_array(b.design)))
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         (ours, a), (theirs, b) = self.first.shown(), self.second.shown()
         i, j = np.divmod(np.arange(len(ours) * len(theirs)), len(theirs))
-        return [(one, other) for one in ours for other in theirs], self._at(a.design[i], b.design[j])
+        codes = None if a.codes is None else a.codes[i]
+        rows = self._at(Rows(a.design[i], codes=codes), Rows(b.design[j], b.fixed[j]))
+        return [(one, other) for one in ours for other in theirs], rows
 
 
 def _has_slopes(term: Term, column: Hashable) -> bool:
@@ -222,8 +223,16 @@ class Replicated(Interaction):
         return out
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        a, b = self.first.rows(table, new), self.second.rows(table, new and not self.second.grows)
-        return Rows(self._at(a.design, b.design).design, _copies(a.codes, b.fixed, len(self.first.levels)))
+        return self._at(self.first.rows(table, new), self.second.rows(table, new and not self.second.grows))
+
+    def _at(self, a: Rows, b: Rows) -> Rows:
+        """With the fixed effects of each copy: 0 outside of the one that a row belongs to."""
+        (n, r), copies = b.fixed.shape, len(self.first.levels)
+        fixed = np.zeros((n, copies if r else 0, r))
+        if r and a.codes is not None:
+            known = np.flatnonzero(a.codes >= 0)
+            fixed[known, a.codes[known]] = b.fixed[known]
+        return Rows(super()._at(a, b).design, fixed.reshape(n, -1))
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         """Groups that fit has not seen have a series of their own; every series goes on beyond its times."""
@@ -233,7 +242,6 @@ class Replicated(Interaction):
             b = self.second.rows(table)
         else:
             b, more = self.second.new_rows(np.r_[0.0, theta[1:]], table, ahead)
-        rows = Rows(self._at(a.design, b.design).design, _copies(a.codes, b.fixed, len(self.first.levels)))
         groups = list(zip(*(table.column(name).values for name in self.group_columns), strict=True))
         unseen = [
             Unseen(part.weights, size * part.covariance, numbered(list(zip(groups, part.of)), part.of >= 0))
@@ -244,21 +252,4 @@ class Replicated(Interaction):
             series = sp.csr_array(new[:, None] * b.design).toarray()
             inner = size * self.made.second.covariance(theta[1:])
             unseen.append(Unseen(series, inner, numbered(groups, a.codes < 0), True))
-        return rows, unseen
-
-    def shown(self) -> tuple[list[Hashable], Rows]:
-        (groups, a), (times, b) = self.first.shown(), self.second.shown()
-        i, j = np.divmod(np.arange(len(groups) * len(times)), len(times))
-        out = self._at(a.design[i], b.design[j])
-        fixed = _copies(i, b.fixed[j], len(groups))
-        return [(group, time) for group in groups for time in times], Rows(out.design, fixed)
-
-
-def _copies(codes: np.ndarray | None, fixed: np.ndarray, n: int) -> np.ndarray:
-    """The columns (N, r) of each of n copies, (N, n r): 0 outside of the one that a row belongs to."""
-    assert codes is not None
-    if not fixed.shape[1]:
-        return fixed
-    out, known = np.zeros((len(fixed), n, fixed.shape[1])), np.flatnonzero(codes >= 0)
-    out[known, codes[known]] = fixed[known]
-    return out.reshape(len(fixed), -1)
+        return self._at(a, b), unseen

@@ -32,7 +32,6 @@ from .forecast import Unseen, UnseenPoints, numbered
 from .points import pc_pair
 from .smooths import numbers_of
 
-_MOST = 1000  # different points of a dense process, which factorises a block of that size at every theta
 _KNOT_REMARK = 0.1  # share of the variance that knots leave on average, from which a remark says so
 _TOGETHER = 2500  # new points that are drawn together, by their dense covariance; more are drawn one by one
 _MOVED = float(np.log(1.5))  # of a log range against the others, from which neighbours are chosen anew
@@ -49,6 +48,9 @@ class PointProcess(Term):
     process: Any
     odd: Sequence[str] = ()  # what a user should know of its coordinates
     range_bounds: ClassVar[tuple[float, float]]  # log units below and above the start of a range
+    most: ClassVar[int | None] = None  # distinct points
+    prior_range: list[tuple[float, float]] | None = None  # (r, a) of each range, where the user says it
+    prior_sd: tuple[float, float] | None = None
 
     def __init__(self, inputs: Sequence[Hashable], kernel: str, isotropic: bool, name: Hashable) -> None:
         if not inputs:
@@ -62,6 +64,19 @@ class PointProcess(Term):
     @abstractmethod
     def X(self) -> np.ndarray:
         """The distinct points (n, d), one a latent."""
+
+    @abstractmethod
+    def start_ranges(self, spans: np.ndarray) -> np.ndarray:
+        """Where the ranges start, from the widths of the bulk of the columns."""
+
+    @property
+    def dimension(self) -> int:
+        """That of the default prior of a range."""
+        return 1
+
+    @abstractmethod
+    def choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
+        """Make the ``process`` over distinct points X, with choices that suit these ranges."""
 
     @abstractmethod
     def conditional(self, theta: np.ndarray, X: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -82,25 +97,36 @@ class PointProcess(Term):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.process(theta)
 
-    def distinct(self, where: str, X: np.ndarray) -> np.ndarray:
-        """The distinct points of the rows of a fit."""
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, X = copy.copy(self), numbers_of(table, self.inputs)
         points = np.unique(X, axis=0)
         width = np.ptp(points, axis=0)
         if not width.all():
             j = int(np.argmin(width))
             got = f"{self.inputs[j]!r} is {points[0, j]:.10g} in every row"
-            raise problem(where, got, "a column that varies", "Leave it out.")
-        return points
+            raise problem(table.where, got, "a column that varies", "Leave it out.")
+        if self.most is not None and len(points) > self.most:
+            few = "s(x) is a spline of any number" if len(width) == 1 else "matern(x, z) is a field over any number"
+            got = f"{self.name} is over {len(points)} different points"
+            raise problem(table.where, got, f"at most {self.most}", f"{few}; rounded columns have fewer.")
+        spans, out.odd = spans_of(self.inputs, X, self.isotropic, table.places)
+        start = self.start_ranges(spans)
+        size = deviation("sd", scale)
+        if self.prior_sd is not None:
+            size = replace(size, prior=PCDeviation(*self.prior_sd))
+        out.hyperparameters = size, *self._ranges(start, spans)
+        out.n_latents = len(points)
+        out.choose(points, start)
+        return out
 
-    def ranges(
-        self, start: np.ndarray, shortest: Sequence[tuple[float, float]], dimension: int
-    ) -> list[Hyperparameter]:
-        """The ranges, starting at ``start`` (of their logs), with P(range < r) = a for each (r, a) of ``shortest``."""
+    def _ranges(self, start: np.ndarray, spans: np.ndarray) -> list[Hyperparameter]:
+        """The ranges, by default with P(range < a twentieth of its span) = 0.05."""
         names = ["range"] if self.isotropic else [f"range {name}" for name in self.inputs]
+        shortest = self.prior_range or [(span / 20.0, 0.05) for span in spans.tolist()]
         below, above = self.range_bounds
         return [
-            effect_range(name, t, (t - below, t + above), pair, dimension)
-            for name, t, pair in zip(names, start.tolist(), shortest, strict=True)
+            effect_range(name, t, (t - below, t + above), pair, self.dimension)
+            for name, t, pair in zip(names, np.log(start).tolist(), shortest, strict=True)
         ]
 
     def places(self, X: np.ndarray) -> np.ndarray:
@@ -144,9 +170,13 @@ class PointProcess(Term):
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         """At the distinct points of the fit, in the order of their columns."""
-        X, order = self.X, np.lexsort(self.X.T[::-1])
-        labels: list[Hashable] = X[order, 0].tolist() if X.shape[1] == 1 else [tuple(x) for x in X[order].tolist()]
-        return labels, self._at(order)
+        order = np.lexsort(self.X.T[::-1])
+        return _labels(self.X[order]), self._at(order)
+
+
+def _labels(points: np.ndarray) -> list[Hashable]:
+    """What points (N, d) are called: a number, or a tuple of them."""
+    return points[:, 0].tolist() if points.shape[1] == 1 else [tuple(point) for point in points.tolist()]
 
 
 class GaussianProcess(PointProcess):
@@ -179,6 +209,7 @@ class GaussianProcess(PointProcess):
 
     word = "gp"
     range_bounds = float(np.log(200.0)), float(np.log(500.0))  # a thousandth to a hundred widths of the bulk
+    most = 1000  # it factorises a block of that size at every theta
 
     process: Process
 
@@ -190,21 +221,15 @@ class GaussianProcess(PointProcess):
     def X(self) -> np.ndarray:
         return self.process.points
 
-    def read(self, table: DataTable, scale: float) -> Self:
-        out, X = copy.copy(self), numbers_of(table, self.inputs)
-        points = self.distinct(table.where, X)
-        n, d = points.shape
-        if n > _MOST:
-            few = "s(x) is a spline of any number" if d == 1 else "matern(x, z) is a field over any number"
-            advice = f"{few}; rounded columns have fewer."
-            raise problem(table.where, f"{self.name} is over {n} different points", f"at most {_MOST}", advice)
-        out.process, out.n_latents = Process(points, KERNELS[self.kernel], self.isotropic), n
-        out.levels = points[:, 0].tolist() if d == 1 else [tuple(point) for point in points.tolist()]
-        spans, out.odd = spans_of(self.inputs, X, self.isotropic, table.places)
-        shortest = [(span / 20.0, 0.05) for span in spans.tolist()]
-        ranges = self.ranges(np.log(spans / 5.0), shortest, d if self.isotropic else 1)
-        out.hyperparameters = deviation("sd", scale), *ranges
-        return out
+    @property
+    def dimension(self) -> int:
+        return len(self.inputs) if self.isotropic else 1
+
+    def start_ranges(self, spans: np.ndarray) -> np.ndarray:
+        return spans / 5.0
+
+    def choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
+        self.process, self.levels = Process(X, KERNELS[self.kernel], self.isotropic), _labels(X)
 
     def conditional(self, theta: np.ndarray, X: np.ndarray) -> tuple[Any, np.ndarray]:
         return self.process.weights(theta, X)
@@ -290,25 +315,15 @@ class VecchiaProcess(PointProcess):
     def X(self) -> np.ndarray:
         return self.process.X
 
-    def read(self, table: DataTable, scale: float) -> Self:
-        out, every = copy.copy(self), numbers_of(table, self.inputs)
-        X = self.distinct(table.where, every)
-        spans, out.odd = spans_of(self.inputs, every, self.isotropic and len(self.inputs) > 1, table.places)
-        start = np.log(0.3 * np.sqrt(len(self.inputs)) * spans)
-        size = deviation("sd", scale)
-        if self.prior_sd is not None:
-            size = replace(size, prior=PCDeviation(*self.prior_sd))
-        shortest = self.prior_range or [(span / 20.0, 0.05) for span in spans.tolist()]
-        out.hyperparameters = size, *self.ranges(start, shortest, 1)
-        out._choose(X, np.exp(start))
-        return out
+    def start_ranges(self, spans: np.ndarray) -> np.ndarray:
+        return np.asarray(0.3 * np.sqrt(len(self.inputs)) * spans)
 
-    def _choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
+    def choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
         """Order and neighbours, in these ranges."""
         ranges = np.broadcast_to(ranges, (X.shape[1],))
         knots = gates.VECCHIA_KNOTS if self.knots is None else self.knots
         self.process, _ = Vecchia.of(X, ranges, self.m, self.kernel, self.isotropic, knots)
-        self.n_latents, self.chosen = len(X), np.asarray(ranges)
+        self.chosen = np.asarray(ranges)
         if self.process.knots < len(X):
             self.stated = (("knots", f"{self.process.knots} of {len(X)} points, which the others condition on"),)
 
@@ -319,7 +334,7 @@ class VecchiaProcess(PointProcess):
             return None
         out = copy.copy(self)
         out.final = True
-        out._choose(self.process.X, self.process.ranges(theta))
+        out.choose(self.process.X, self.process.ranges(theta))
         inside = [float(np.clip(t, *h.bounds)) for h, t in zip(self.hyperparameters, theta, strict=True)]
         out.hyperparameters = tuple(replace(h, start=t) for h, t in zip(self.hyperparameters, inside, strict=True))
         return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,32 +19,22 @@ from ..hyperparameters.shares import Mixture, PCShare, Precision, Spectrum
 from ..inputs.frames import DataColumn
 from ..inputs.levels import present, shown, sort_of
 from ..linalg.dense import NotPositiveDefinite
-from .base import Below, Hyperparameter, level_sd, share
+from .base import Hyperparameter, level_sd, share
 from .grouped import LevelTerm
 
 
-@dataclass(frozen=True, eq=False)
-class PhiBelow(Below):
-    """Of the share phi of BYM2 on a graph, by the distance from independent effects."""
-
-    graph: Any
-
-    def __call__(self, u: float, a: float, base: int = 0) -> PCShare:
-        R, held = scaled_icar(self.graph)
-        k = held.shape[0]
-        return PCShare(u, a, Mixture(Spectrum.of(R, k).inverse().with_zeros(k)))
+def phi_below(graph: Any, u: float, a: float, base: int = 0) -> PCShare:
+    """The prior of the share phi of BYM2 on a graph, by the distance from independent effects."""
+    R, held = scaled_icar(graph)
+    k = held.shape[0]
+    return PCShare(u, a, Mixture(Spectrum.of(R, k).inverse().with_zeros(k)))
 
 
-@dataclass(frozen=True, eq=False)
-class RhoBelow(Below):
-    """Of rho of Leroux's field on a graph, by the distance from independent effects."""
-
-    graph: Any
-
-    def __call__(self, u: float, a: float, base: int = 0) -> PCShare:
-        L = laplacian(self.graph)
-        parts = sp.csgraph.connected_components(L, directed=False)[0]
-        return PCShare(u, a, Precision(Spectrum.of(L, parts).with_zeros(parts)))
+def rho_below(graph: Any, u: float, a: float, base: int = 0) -> PCShare:
+    """The prior of rho of Leroux's field on a graph, by the distance from independent effects."""
+    L = laplacian(graph)
+    parts = sp.csgraph.connected_components(L, directed=False)[0]
+    return PCShare(u, a, Precision(Spectrum.of(L, parts).with_zeros(parts)))
 
 
 class StructuredTerm(LevelTerm):
@@ -130,7 +119,7 @@ class BYM2(GraphTerm):
     word, builder, options, standard = "bym2", staticmethod(gmrf.bym2), ("precision", "phi"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return level_sd("sd", scale, theta[0]), share("phi", theta[1], PhiBelow(self.matrix))
+        return level_sd("sd", scale, theta[0]), share("phi", theta[1], partial(phi_below, self.matrix))
 
 
 class Leroux(GraphTerm):
@@ -139,7 +128,7 @@ class Leroux(GraphTerm):
     word, builder, options, standard = "leroux", staticmethod(gmrf.leroux), ("precision", "rho"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return level_sd("sd", scale, theta[0]), share("rho", theta[1], RhoBelow(self.matrix))
+        return level_sd("sd", scale, theta[0]), share("rho", theta[1], partial(rho_below, self.matrix))
 
 
 class Generic(StructuredTerm):

@@ -218,7 +218,7 @@ class SumOfTerms:
         for i, term in enumerate(self.terms):
             more: list[Unseen] = []
             if term.name in without:
-                mine = Rows(sp.csr_array((n, term.n_latents)), np.zeros((n, len(term.fixed_names))))
+                mine = _no_rows(term, n)
             elif i in fixed:
                 mine = fixed[i]
             else:
@@ -239,11 +239,7 @@ class SumOfTerms:
         if where is None:
             return None
         labels, mine = where
-        n = mine.design.shape[0]
-        every = [
-            mine if t is term else Rows(sp.csr_array((n, t.n_latents)), np.zeros((n, len(t.fixed_names))))
-            for t in self.terms
-        ]
+        n, every = len(labels), self._alone(term, mine)
         tail = [np.zeros((n, int(self.intercept))), self._fixed(every, n) / self.columns.scale]
         return labels, self._design(every, np.hstack(tail)), mine.codes
 
@@ -252,11 +248,13 @@ class SumOfTerms:
         table = DataTable(self.where, dict(zip(term.columns, points.T, strict=True)))
         own = next(part for other, part in self.thetas(theta) if other is term)
         mine, more = term.new_rows(own, table, ahead=True)
-        n = len(points)
-        every = [mine if t is term else Rows(sp.csr_array((n, t.n_latents)), np.zeros((n, 0))) for t in self.terms]
-        tail = np.zeros((n, int(self.intercept) + self.X.shape[1]))
-        extra = sum((each.variance for each in more), np.zeros(n))
-        return NewRows(design=self._design(every, tail), extra_variance=extra)
+        tail = np.zeros((len(points), int(self.intercept) + self.X.shape[1]))
+        extra = sum((each.variance for each in more), np.zeros(len(points)))
+        return NewRows(design=self._design(self._alone(term, mine), tail), extra_variance=extra)
+
+    def _alone(self, term: Term, mine: Rows) -> list[Rows]:
+        """Rows of every term, 0 but for those of one."""
+        return [mine if other is term else _no_rows(other, mine.design.shape[0]) for other in self.terms]
 
     def _design(self, rows: Sequence[Rows], tail: np.ndarray) -> sp.csr_array:
         blocks = [r.design for term, r in zip(self.terms, rows, strict=True) if term.n_latents]
@@ -271,6 +269,11 @@ class SumOfTerms:
         own = self.columns.to_user(self.intercept)
         before = sum(term.n_latents for term in self.terms)
         return sp.csr_array(np.hstack([np.zeros((len(own), before)), own]))
+
+
+def _no_rows(term: Term, n: int) -> Rows:
+    """n rows at which a term is 0."""
+    return Rows(sp.csr_array((n, term.n_latents)), np.zeros((n, len(term.fixed_names))))
 
 
 def _covariates_first(terms: Sequence[Term], each: Sequence[T]) -> list[T]:
