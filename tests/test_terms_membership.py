@@ -74,7 +74,7 @@ def test_a_pedigree_by_its_covariance_and_by_its_sparse_inverse():
             KnownCovariance("who", precision=P, labels=names),
         )
     ]
-    structure = models[0].effects[0].structure
+    structure = models[0].effects[0].matrix
     assert structure.nnz == P.nnz
     np.testing.assert_allclose(structure.toarray(), P.toarray(), atol=1e-10)
     Z = np.array([[name == w for name in names] for w in who]).astype(float)
@@ -109,7 +109,7 @@ def test_sentences():
     cases = [
         (
             KnownCovariance("who", A),
-            r"here: X\[1, 'who'\] = 41 is not in the matrix of 'who'; expected one of 40 labels",
+            r"here: X\[1, 'who'\] = 41 is unknown to the effect; expected one of 40 levels",
         ),
         (KnownCovariance("who", A[:3]), r"here: the matrix of 'who' has shape \(3, 40\); expected \(n, n\)"),
         (KnownCovariance("who", A, labels=[1, 2]), "here: 2 labels for the 40 rows of the matrix of 'who'"),

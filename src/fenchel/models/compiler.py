@@ -353,5 +353,4 @@ class Compiler:
         if len(slopes) > 1:
             raise self.scope.refuse(part.at, f"{part.text} has several slopes", "one, with a known covariance")
         A = self.scope.variable(given.name, given.at, "a covariance matrix")
-        term = terms.KnownCovariance(column, cov=A, name=part.text)
-        return term if slopes[0] is None else term.slope(slopes[0])
+        return terms.KnownCovariance(column, cov=A, by=slopes[0], name=part.text)

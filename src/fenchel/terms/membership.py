@@ -14,15 +14,16 @@ import pandas as pd
 import scipy.linalg
 import scipy.sparse as sp
 
+from .. import gmrf
 from ..checks import Refusal, finite, numeric, problem
 from ..gmrf.precisions import ScaledStructure
 from ..inputs.frames import DataColumn, DataTable
-from ..inputs.levels import listed, present, shown
+from ..inputs.levels import listed, present
 from ..linalg.sparse import symmetric_csc
 from ..priors.sparse import SparsePrecision
-from .base import Rows, deviation, one_each, typical
+from .base import Hyperparameter, Rows, deviation, one_each, typical
 from .grouped import LevelTerm
-from .space import Generic
+from .space import StructuredTerm
 
 _NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
 
@@ -140,7 +141,7 @@ class MultipleMembership(LevelTerm):
         return self.levels, Rows(one_each(np.arange(self.n_latents), self.n_latents))
 
 
-class KnownCovariance(LevelTerm):
+class KnownCovariance(StructuredTerm):
     """Effects of groups with covariance sd^2 A, A known: relatives, species.
 
     Parameters
@@ -150,6 +151,8 @@ class KnownCovariance(LevelTerm):
         A, positive definite.
     precision : the same, in place of ``cov``
         The inverse of A, which is sparse for pedigrees and trees.
+    by : name of a column of numbers, optional
+        Multiplies each row: a slope for every group.
     labels : sequence, optional
         What the rows of the matrix are called; default: the index of a frame, or 0, 1, ...
 
@@ -165,10 +168,11 @@ class KnownCovariance(LevelTerm):
     ['ann', 'bob']
     """
 
-    options = ()
+    over_regions, options = False, ()
+    builder = staticmethod(gmrf.generic)
 
-    structure: sp.csc_array  # the inverse of A
-    size: float  # a typical entry of the diagonal of A
+    matrix: sp.csc_array  # the inverse of A
+    diagonal: np.ndarray  # of A
 
     def __init__(
         self,
@@ -176,66 +180,46 @@ class KnownCovariance(LevelTerm):
         cov: Any = None,
         *,
         precision: Any = None,
+        by: Hashable = None,
         labels: Iterable[Hashable] | None = None,
         name: Hashable = None,
     ) -> None:
-        super().__init__(group, levels=labels, name=name)
+        super().__init__(group, by=by, levels=labels, name=name)
         if (cov is None) == (precision is None):
             raise problem("KnownCovariance", f"cov and precision of {group!r}", "one of the two")
         self.cov, self.given = cov, precision
 
-    @property
-    def matrix(self) -> Any:
-        """The covariance or the precision, as it was given."""
-        return self.given if self.cov is None else self.cov
-
-    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
-        return self._labels(column.where)
-
-    def read(self, table: DataTable, scale: float) -> Self:
-        out = self.with_place(table)
-        out.structure, variance = self._sparse(table.where, self.matrix)
-        out.size, out.n_latents = typical(variance), len(out.levels)
-        out.hyperparameters = (deviation("sd", scale, unit=float(np.sqrt(out.size))),)
-        return out
-
-    def slope(self, by: Hashable) -> Generic:
-        """A slope in another column for each group, with the same covariance."""
-        where = type(self).__name__
-        structure, labels = self._sparse(where, self.matrix)[0], self._labels(where)
-        named = labels != list(range(len(labels)))  # numbers say nothing of where counting begins: ``Generic`` asks
-        return Generic(self.column, structure, by=by, levels=labels if named else None, name=self.name)
-
-    def _labels(self, where: str) -> list[Hashable]:
-        matrix = self.matrix
-        if len(np.shape(matrix)) != 2 or len(set(np.shape(matrix))) != 1:
-            raise problem(where, f"the matrix of {self.name!r} has shape {np.shape(matrix)}", "(n, n)")
-        n = np.shape(matrix)[0]
-        if self.chosen is not None:
-            out = listed(where, self.name, self.chosen)
-        elif isinstance(matrix, pd.DataFrame):
-            out = listed(where, self.name, matrix.index)
-            if list(matrix.columns) != out and list(matrix.columns) != list(range(n)):
+    def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.csc_array, list[Hashable]]:
+        where, given = column.where, self.given if self.cov is None else self.cov
+        shape = np.shape(given)
+        if len(shape) != 2 or len(set(shape)) != 1:
+            raise problem(where, f"the matrix of {self.name!r} has shape {shape}", "(n, n)")
+        labels = list(range(shape[0])) if chosen is None else chosen
+        if chosen is None and isinstance(given, pd.DataFrame):
+            labels = listed(where, self.name, given.index)
+            if list(given.columns) not in (labels, list(range(shape[0]))):
                 got = f"the rows and columns of the matrix of {self.name!r} have different names"
                 raise problem(where, got, "the same in the same order", "A.loc[ids, ids] puts them in order.")
-        else:
-            out = list(range(n))
-        if len(out) != n:
-            raise problem(where, f"{len(out)} labels for the {n} rows of the matrix of {self.name!r}", "one a row")
-        return out
+        if len(labels) != shape[0]:
+            got = f"{len(labels)} labels for the {shape[0]} rows of the matrix of {self.name!r}"
+            raise problem(where, got, "one a row")
+        inverse = self._of_precision if self.cov is None else self._of_covariance
+        structure, self.diagonal = inverse(where, given)
+        return structure, labels
 
-    def _sparse(self, where: str, matrix: Any) -> tuple[sp.csc_array, np.ndarray]:
+    def _of_precision(self, where: str, given: Any) -> tuple[sp.csc_array, np.ndarray]:
+        """A^-1 as it was given, and the diagonal of A."""
+        word = f"the precision of {self.name!r}"
+        try:
+            structure = symmetric_csc(given if sp.issparse(given) else sp.csc_array(numeric(where, word, given)))
+            return structure, SparsePrecision(structure).factor.inverse_diagonal()
+        except Refusal as error:
+            raise problem(where, f"{word} cannot be used ({error})", "a symmetric positive definite one") from None
+
+    def _of_covariance(self, where: str, given: Any) -> tuple[sp.csc_array, np.ndarray]:
         """A^-1, and the diagonal of A."""
-        word = f"the {'precision' if self.cov is None else 'covariance'} of {self.name!r}"
-        if self.cov is None:
-            given = matrix if sp.issparse(matrix) else sp.csc_array(numeric(where, word, matrix))
-            try:
-                structure = symmetric_csc(given)
-                return structure, SparsePrecision(structure).factor.inverse_diagonal()
-            except Refusal as error:
-                raise problem(where, f"{word} cannot be used ({error})", "a symmetric positive definite one") from None
-        dense = matrix.toarray() if sp.issparse(matrix) else numeric(where, word, matrix)
-        A = finite(where, word, np.asarray(dense, dtype=np.float64))
+        word = f"the covariance of {self.name!r}"
+        A = finite(where, word, given.toarray() if sp.issparse(given) else numeric(where, word, given))
         if not np.allclose(A, A.T, rtol=1e-8, atol=1e-10 * np.abs(A).max()):
             raise problem(where, f"{word} is not symmetric", "a symmetric matrix")
         try:
@@ -251,21 +235,13 @@ class KnownCovariance(LevelTerm):
         P = np.where(np.abs(P) > _NOTHING * np.outer(size, size), (P + P.T) / 2, 0.0)
         return sp.csc_array(P), np.diag(A)
 
-    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        """Of theta = log of the typical sd of an effect, the sd times the root of a typical entry of the diagonal."""
-        return ScaledStructure(self.size * self.structure)(theta)
+    def typical_variance(self, column: DataColumn) -> float:
+        return typical(self.diagonal)
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        """The sd that A is multiplied by; its prior is that of the typical sd of an effect."""
+        return (deviation("sd", scale / float(np.sqrt(self.spread)), float(np.exp(theta[0]))),)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        typical_sd = float(np.exp(theta[0]))
-        return [("sd", typical_sd / float(np.sqrt(self.size))), ("typical sd", typical_sd)]
-
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
-        column = table.column(self.column)
-        for i, value in enumerate(column.values):
-            if present(value) and value not in self.place:
-                got = f"X[{i}, {self.column!r}] = {value!r} is not in the matrix of {self.name!r}"
-                raise problem(table.where, got, f"one of {len(self.levels)} labels {shown(self.levels)}")
-        return self._at(self.codes(column, new), np.ones(len(table)))
-
-    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
-        return Rows(one_each(codes, self.n_latents), codes=codes)
+        sd = float(np.exp(theta[0]))
+        return [("sd", sd), ("typical sd", sd * float(np.sqrt(self.spread)))]
