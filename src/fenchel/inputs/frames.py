@@ -204,10 +204,6 @@ class DataTable:
             self._columns[name] = DataColumn(self.where, name, self.source[name])
         return self._columns[name]
 
-    def numbers(self, names: Iterable[Hashable]) -> np.ndarray:
-        """Columns of numbers (N, d)."""
-        return np.stack([self.column(name).numbers() for name in names], axis=1)
-
 
 def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
     """Data as a pandas frame; the caller's own is not changed."""

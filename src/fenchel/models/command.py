@@ -8,12 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,19 +256,16 @@ def read_outlines(path: Path, key: str | None, columns: list[str]) -> Any:
     if not features or not all(isinstance(feature, dict) for feature in features):
         raise problem(WHERE, f"{path} has no features", "a FeatureCollection of GeoJSON")
     known = [(feature.get("properties") or {}) for feature in features]
-    if key is not None:
-        lacks = next((i for i, properties in enumerate(known) if key not in properties), None)
-        if lacks is not None:
-            got = f"feature {lacks} of {path} has no property {key!r}"
-            raise problem(WHERE, got, f"one of {', '.join(map(str, known[lacks]))}")
-        return named_by(text, key)
-    if labels_of(text) is not None:
-        return text
-    for column in columns:
-        if all(properties.get(column) is not None for properties in known):
-            return named_by(text, column)
-    lacks = next(i for i, feature in enumerate(features) if feature.get("id") is None)
-    raise problem(WHERE, f"feature {lacks} of {path} has no id", "ids", "--id names a property instead.")
+    lacks = next((i for i, properties in enumerate(known) if properties.get(key) is None), None)
+    if key is not None and lacks is not None:
+        got = f"feature {lacks} of {path} has no property {key!r}"
+        raise problem(WHERE, got, f"one of {', '.join(map(str, known[lacks]))}")
+    named = [named_by(text, key), *(named_by(text, column) for column in columns if key is None)]
+    out = next((each for each in named if labels_of(each) is not None), None)
+    if out is None:
+        lacks = next(i for i, feature in enumerate(features) if feature.get("id") is None)
+        raise problem(WHERE, f"feature {lacks} of {path} has no id", "ids", "--id names a property instead.")
+    return out
 
 
 def region_texts(outlines: Any, columns: list[str]) -> list[str]:
@@ -283,18 +280,17 @@ def read_pairs(path: Path) -> dict[str, list[str]]:
     if frame.shape[1] < 2:
         raise problem(WHERE, f"{path} has {frame.shape[1]} column", "two: a region and its neighbour")
     frame = read_table(path, [str(name) for name in frame.columns[:2]])
-    out: dict[str, list[str]] = {}
-    for i, (one, other) in enumerate(zip(frame.iloc[:, 0], frame.iloc[:, 1], strict=True)):
-        if not isinstance(one, str):
-            raise problem(WHERE, f"row {i} of {path} names no region", "a region and its neighbour")
-        near = out.setdefault(one, [])
+    first, second = (frame.iloc[:, j] for j in (0, 1))
+    if first.isna().any():
+        raise problem(
+            WHERE, f"row {int(first.isna().argmax())} of {path} names no region", "a region and its neighbour"
+        )
+    out: dict[str, dict[str, None]] = {region: {} for region in first}
+    for one, other in zip(first, second, strict=True):
         if isinstance(other, str) and other != one:  # a region alone has an empty second column
-            if other not in near:
-                near.append(other)
-            back = out.setdefault(other, [])
-            if one not in back:
-                back.append(one)
-    return out
+            out[one][other] = None
+            out.setdefault(other, {})[one] = None
+    return {region: list(near) for region, near in out.items()}
 
 
 def read_matrix(path: Path) -> pd.DataFrame:
@@ -352,32 +348,34 @@ def read_prior(text: str) -> tuple[list[str], Any]:
     if not all(names):
         raise problem(WHERE, f"--prior {text!r} names nothing", _PRIORS)
     word, inside = found[2].lower(), found[3] or ""
-    known = {"normal": ["mean", "sd"], "pc": ["sd", "alpha", "range", "phi", "rho", "base"], "flat": []}[word]
-    plain = {"normal": 2, "pc": 2, "flat": 0}[word]  # arguments that need no name
-    given: dict[str, float] = {}
-    for place, part in enumerate(inside.split(",") if inside.strip() else []):
+    plain: list[float] = []
+    named: dict[str, float] = {}
+    for part in inside.split(",") if inside.strip() else []:
         name, equals, value = part.rpartition("=")
-        name = name.strip() if equals else (known[place] if place < plain else "")
-        if name not in known or name in given:
-            raise problem(WHERE, f"--prior {text!r}: the argument {part.strip()!r}", _PRIORS)
-        given[name] = _number(text, value)
-    lacks = {"normal": len(given) < 2, "pc": not set(given) - {"alpha", "base"}, "flat": False}[word]
-    if lacks:
-        raise problem(WHERE, f"--prior {text!r} has {len(given)} numbers", _PRIORS)
+        if name.strip() in named:
+            raise problem(WHERE, f"--prior {text!r}: {name.strip()} stands twice", _PRIORS)
+        if equals:
+            named[name.strip()] = _number(text, value)
+        else:
+            plain.append(_number(text, value))
+    n = len(plain) + len(set(named) - {"alpha", "base"})
+    least: dict[str, int] = {"normal": 2, "pc": 1, "flat": 0}
     made: dict[str, Callable[..., Any]] = {"normal": Normal, "pc": PC, "flat": lambda: None}
-    return names, made[word](**given)
+    if n < least[word]:
+        raise problem(WHERE, f"--prior {text!r} has too few numbers", _PRIORS)
+    try:
+        return names, made[word](*plain, **named)
+    except TypeError:  # arguments that it does not have
+        raise problem(WHERE, f"--prior {text!r} has other arguments", _PRIORS) from None
 
 
 def _number(text: str, value: str) -> float:
-    """A finite number, or a ratio of two: 2/3."""
+    """A finite number, or a ratio of two whole ones: 2/3."""
     try:
-        parts = [float(part) for part in value.split("/")]
-        out = parts[0] if len(parts) == 1 else parts[0] / parts[1]
-        if len(parts) <= 2 and math.isfinite(out):
-            return out
-    except (ValueError, ZeroDivisionError):
-        pass
-    raise problem(WHERE, f"--prior {text!r}: {value.strip()!r} is no number", "such as 0.01 or 2/3")
+        return float(Fraction(value))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        got = f"--prior {text!r}: {value.strip()!r} is no number"
+        raise problem(WHERE, got, "such as 0.01 or 2/3") from None
 
 
 # -- levels -------------------------------------------------------------------------------------------------

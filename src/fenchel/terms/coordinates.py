@@ -1,4 +1,4 @@
-"""What a user should know of coordinates and times: rows far from the others, axes in two units, degrees."""
+"""Columns of coordinates, and what a user should know of them and of times: rows far from the others, degrees."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from ..gmrf.bulk import Bulk, bulk_of, gaps
-from ..inputs.frames import DataColumn, Kind
+from ..inputs.frames import DataColumn, DataTable, Kind
 
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
+_INSTEAD = {  # what to write over a column that holds something else
+    Kind.TEXT: "A level for each of them is (1|g).",
+    Kind.CATEGORIES: "A level for each of them is (1|g).",
+    Kind.DATES: "rw1() and rw2() are smooth in time and take dates.",
+}
 _UNITS = 100.0  # times that one axis spans another, from which they may be in two units
 _GLOBAL = 60.0  # degrees that coordinates span, from which no plane holds them
 _STRAY = 0.1  # share of the rows above which times far from the others are another campaign, not a slip
 _SKEWED = 0.95  # of a degree of latitude that one of longitude is, below which the two are different units
+
+
+def numbers_of(table: DataTable, names: Sequence[Hashable]) -> np.ndarray:
+    """Columns of numbers (N, d)."""
+    columns = [table.column(name) for name in names]
+    return np.stack([column.numbers(_INSTEAD.get(column.kind, "")) for column in columns], axis=1)
 
 
 def coordinate_remarks(inputs: Sequence[Hashable], X: np.ndarray, bulk: Bulk, places: np.ndarray) -> list[str]:

@@ -39,14 +39,17 @@ from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import times_of
 from .base import Rows, Term, deviation, effect_range
-from .coordinates import coordinate_remarks
+from .coordinates import coordinate_remarks, numbers_of
 from .forecast import Unseen, UnseenPoints, in_gaps, inner_covariance
 from .time import TimeTerm, _apart
 
-_EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
-_ALONE, _COARSE_ALONE = 5.0, 4.0  # the same without noise beside the field: means are within 0.06 sd, sds within 15 %
+_EDGES = 12.0  # edges a range on a finer mesh: noise is then 3 % high
+_COARSE = 9.0  # edges a range below which a finer mesh is made: noise is 5 % high
+_ALONE = 5.0  # edges a range on a finer mesh without noise beside the field: means are within 0.06 sd, sds within 15 %
+_COARSE_ALONE = 4.0  # edges a range below which one is made there
 _FINEST = 160  # edges along the extent of one that is made so
-_FAR, _FARTHEST = 0.5, 2.0  # extents: of a range from which a wider collar is made, and of the widest one
+_FAR = 0.5  # extents: a longer range has a wider collar
+_FARTHEST = 2.0  # extents: the widest collar
 _INDEPENDENT = 4.0  # ranges: a field is independent at two points this far apart, to 1e-4
 _SHORT = 4.0  # edges a range below which a remark says so
 _SMALLEST_TAU = {1: 1e-10, 2: 0.0015, 3: 0.03}  # tau of neighbours at the longest range, by p = nu + 1/2
@@ -122,10 +125,8 @@ class Matern(Term):
             if edge is not None:
                 raise problem("matern", "both mesh and edge are given", "one of them", "The mesh has its edge.")
         self.inputs, self.given, self.nu, self.wanted = (x, y), mesh, int(nu), edge
-        self.prior_range, self.prior_sd = (
-            pc_pair("matern", "prior_range", prior_range),
-            pc_pair("matern", "prior_sd", prior_sd),
-        )
+        self.prior_range = pc_pair("matern", "prior_range", prior_range)
+        self.prior_sd = pc_pair("matern", "prior_sd", prior_sd)
         self.barrier = scalar("matern", "barrier", barrier, 0.0)
         self.name = f"matern({x}, {y})" if name is None else name
 
@@ -134,7 +135,7 @@ class Matern(Term):
         return self.inputs
 
     def read(self, table: DataTable, scale: float) -> Self:
-        out, X = copy.copy(self), table.numbers(self.inputs)
+        out, X = copy.copy(self), numbers_of(table, self.inputs)
         if not np.ptp(X, axis=0).any():
             raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
         bulk = bulk_of(X)
@@ -197,14 +198,14 @@ class Matern(Term):
         return self.made(theta)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        return self._at(table.numbers(self.inputs), table.where)
+        return self._at(numbers_of(table, self.inputs), table.where)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         """Beyond a mesh without a boundary a field goes on: c f(nearest place inside) + an independent rest.
 
         c is its correlation at that distance.
         """
-        points = table.numbers(self.inputs)
+        points = numbers_of(table, self.inputs)
         design, gap = self.mesh.continued(points, table.where)
         rows, there = Rows(design), gap > 0.0
         if not there.any():

@@ -27,10 +27,9 @@ from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from ..kernels import KERNELS
 from .base import Hyperparameter, Rows, Term, deviation, effect_range, one_each
-from .coordinates import spans_of
+from .coordinates import numbers_of, spans_of
 from .forecast import Unseen, UnseenPoints, numbered
 from .points import pc_pair
-from .smooths import numbers_of
 
 _KNOT_REMARK = 0.1  # share of the variance that knots leave on average, from which a remark says so
 _TOGETHER = 2500  # new points that are drawn together, by their dense covariance; more are drawn one by one

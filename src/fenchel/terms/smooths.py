@@ -24,19 +24,15 @@ import scipy.sparse as sp
 
 from ..checks import choice, count, numeric, problem
 from ..gmrf.precisions import DiagonalSum
-from ..inputs.frames import DataTable, Kind
+from ..inputs.frames import DataTable
 from ..linalg.moments import Moments, column_moments
 from .base import Rows, Term, deviation
 from .bases import BASES, Basis, ByValues, Centred, most
-from .coordinates import spans_of
+from .coordinates import numbers_of, spans_of
 from .covariates import Covariate, is_factor
 
-_INSTEAD = {  # what to write over a column that holds something else
-    Kind.TEXT: "A level for each of them is (1|g).",
-    Kind.CATEGORIES: "A level for each of them is (1|g).",
-    Kind.DATES: "rw1() and rw2() are smooth in time and take dates.",
-}
-_GRID, _SIDE = 50, 15  # points of a curve and of a side of a surface where they are shown
+_GRID = 50  # points at which a curve is shown
+_SIDE = 15  # points of each side of the grid on which a surface is shown
 _FUNCTIONS = {1: 10, 2: 30}  # of one column, of two
 _ALONG = 5  # basis functions along each column of a surface
 LEAST = {"cr": 3, "ps": 5, "cc": 4, "tp": 3}  # functions of a basis of one column
@@ -47,12 +43,6 @@ _ELSEWHERE = {  # what others write with s() and here is another term
     "gp": "A Gaussian process is gp(x), or gp(x, z).",
     "cp": 'bs="cc" is the cyclic one.',
 }
-
-
-def numbers_of(table: DataTable, names: Sequence[Hashable]) -> np.ndarray:
-    """Columns of numbers (N, d)."""
-    columns = [table.column(name) for name in names]
-    return np.stack([column.numbers(_INSTEAD.get(column.kind, "")) for column in columns], axis=1)
 
 
 class MeasuredCurve(NamedTuple):
