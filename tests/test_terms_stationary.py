@@ -130,3 +130,10 @@ def test_what_is_refused():
         MaternSeries.serving([None, None, None])
     with pytest.raises(ValueError, match="has 1 time; expected at least 2"):
         MaternSeries("t").read(DataTable("here", {"t": [1.0, 1.0]}), 1.0)
+
+
+def test_times_that_differ_by_rounding_share_a_latent():
+    table = DataTable("here", {"t": [0.0, 1e-12, 1.0]})
+    term = OrnsteinUhlenbeck("t").read(table, 1.0)
+    assert (term.levels, term.n_latents) == ([0.0, 1e-12, 1.0], 2)
+    np.testing.assert_allclose(term.rows(table).design.toarray(), [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], atol=1e-11)

@@ -169,11 +169,7 @@ def test_dates_and_sentences():
             ["a", "b"],
             "here: the column 't' holds 'a', which has no place in time; expected numbers or dates",
         ),
-        (
-            OrnsteinUhlenbeck("t"),
-            [0.0, 1e-12, 1.0],
-            "OrnsteinUhlenbeck: the times 0.0 and 1e-12 of 't' are next to the same; expected times apart",
-        ),
+        (OrnsteinUhlenbeck("t"), [1.0, 1.0], "here: the effect 't' has 1 time; expected at least 2"),
         (AR("t", 3), [1, 2, 3], "here: the effect 't' has 3 times; expected at least 4"),
     ]
     for term, t, sentence in cases:

@@ -62,7 +62,7 @@ class Columns:
         w = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=np.float64)
         seen, p = w > 0.0, X.shape[1]
         if not seen.any() or p == 0:
-            return cls(tuple(str(name) for name in names), np.zeros(p), np.ones(p), np.zeros(p))
+            return cls(tuple(map(str, names)), np.zeros(p), np.ones(p), np.zeros(p))
         X, w = X[seen], w[seen] / w.max()
         mean, sd, rest, same = column_moments(X, w)
         if not centred:
@@ -73,13 +73,11 @@ class Columns:
             j = int(np.argmax(tiny))
             got = f"the column {names[j]!r} has standard deviation {sd[j]:.1e}"
             raise problem(where, got, "numbers far from the end of double precision", "Give it in a larger unit.")
-        constant, scale = [int(j) for j in np.flatnonzero(same)], np.where(same, 1.0, sd)
+        scale = np.where(same, 1.0, sd)
         centre, beyond = np.where(same & centred, X[0], mean), np.where(same, 0.0, rest)
-        Z = np.where(same, 0.0, (X - centre - beyond) / scale)
-        noise = np.where(same, 0.0, _EPS * np.abs(X).max(axis=0) / scale)
-        live = [j for j in range(X.shape[1]) if j not in constant]
-        dependent = _dependent(np.sqrt(w)[:, None] * Z, live, noise)
-        return cls(tuple(str(name) for name in names), centre, scale, beyond, tuple(constant), dependent)
+        Z = np.sqrt(w)[:, None] * (X - centre - beyond) / scale
+        noise = _EPS * np.abs(X).max(axis=0) / scale
+        return cls(tuple(map(str, names)), centre, scale, beyond, *_not_known(same, Z, noise))
 
     @classmethod
     def by_moments(
@@ -94,11 +92,9 @@ class Columns:
         scale = np.where(same, 1.0, sd)
         values, vectors = np.linalg.eigh(spread / np.outer(scale, scale))
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T  # root' root is the covariance
-        noise = np.where(same, 0.0, _EPS**0.5 * _DEPENDENT + _EPS * size / scale)
-        constant = [int(j) for j in np.flatnonzero(same)]
-        dependent = _dependent(root, [j for j in range(p) if j not in constant], noise)
+        noise = _EPS**0.5 * _DEPENDENT + _EPS * size / scale
         centre = mean if centred else np.zeros(p)
-        return cls(tuple(map(str, names)), centre, scale, np.zeros(p), tuple(constant), dependent)
+        return cls(tuple(map(str, names)), centre, scale, np.zeros(p), *_not_known(same, root, noise))
 
     def standardise(self, X: np.ndarray) -> np.ndarray:
         """(x - centre) / scale of new rows (M, p)."""
@@ -178,12 +174,17 @@ def _by_sums(answers: Answers, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return size * mean, size[:, None] * C * size
 
 
-def _dependent(Z: np.ndarray, live: list[int], noise: np.ndarray) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Each column against the span of those before it, twice orthogonalised; with whom it is shared."""
-    basis: np.ndarray = np.zeros((Z.shape[0], len(live)), order="F")
+def _not_known(
+    same: np.ndarray, Z: np.ndarray, noise: np.ndarray
+) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
+    """Which columns are the ``same`` in every row, and which of the others (standardised, Z) depend on earlier ones.
+
+    Each is held against the span of those before it, twice orthogonalised; ``noise`` is the rounding in each.
+    """
+    basis: np.ndarray = np.zeros(Z.shape, order="F")
     kept: list[int] = []
     out: list[tuple[int, tuple[int, ...]]] = []
-    for j in live:
+    for j in np.flatnonzero(~same).tolist():
         z, B = Z[:, j] / np.linalg.norm(Z[:, j]), basis[:, : len(kept)]
         rest = z - B @ (B.T @ z)
         rest -= B @ (B.T @ rest)
@@ -194,7 +195,7 @@ def _dependent(Z: np.ndarray, live: list[int], noise: np.ndarray) -> tuple[tuple
             continue
         share = np.linalg.lstsq(Z[:, kept], Z[:, j], rcond=None)[0]
         out.append((j, tuple(k for k, s in zip(kept, share, strict=True) if abs(s) > 1e-6)))
-    return tuple(out)
+    return tuple(np.flatnonzero(same).tolist()), tuple(out)
 
 
 def centres_and_units(

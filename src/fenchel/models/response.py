@@ -123,8 +123,7 @@ class SecondPredictor:
         about, width = parameter.weak
         weak = None if about is None else about / self.power, width / self.power
         moved = replace(parameter, transform=transform, bounds=bounds, word=self.word, weak=weak)
-        parameters = tuple(moved if p is parameter else p for p in likelihood.parameters)
-        known = tuple(p.known(likelihood, y) for p in parameters)
+        known = tuple((moved if p is parameter else p).known(likelihood, y) for p in likelihood.parameters)
         return likelihood.changed(parameters=known, **{self.attribute: start})
 
     def _design(self, X: np.ndarray) -> np.ndarray:

@@ -25,13 +25,14 @@ from .covariates import Covariate
 from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
-from .points import Matern, MaternSeries
+from .points import Matern
 from .processes import GaussianProcess, VecchiaProcess
 from .slopes import Grouped
 from .smooths import Smooth, Tensor, TensorInteraction
 from .space import BYM, BYM2, ICAR, Generic, Leroux
+from .stationary import AR, AR1, MaternSeries, OrnsteinUhlenbeck
 from .sum_of_terms import SumOfTerms
-from .time import AR, AR1, RW1, RW2, IntegratedWiener, OrnsteinUhlenbeck, Seasonal, Wiener
+from .time import RW1, RW2, IntegratedWiener, Seasonal, Wiener
 from .words import WORDS, register
 
 for _kind in (

@@ -106,24 +106,19 @@ def beyond(steps: np.ndarray, n: int, phi: np.ndarray, weight: np.ndarray) -> tu
     """Rows at steps 0, ..., n-1 and beyond them on both sides, each with its weight: over n states, and over noise."""
     ahead, back = int(max(steps.max(initial=0) - n + 1, 0)), int(max(-steps.min(initial=0), 0))
     A, psi = extension(phi, max(ahead, back, 1))
-    p = phi.size
-    rows, columns, values = [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)], [np.zeros(0)]
-    noise = np.zeros((steps.size, ahead + back))
-    inside = (steps >= 0) & (steps < n)
-    rows.append(np.flatnonzero(inside))
-    columns.append(steps[inside])
-    values.append(weight[inside])
-    for side, first in ((steps >= n, n - 1), (steps < 0, 0)):
-        at = np.flatnonzero(side)
-        h = steps[at] - n + 1 if first else -steps[at]
-        rows.append(np.repeat(at, p))
-        columns.append(np.tile(first - np.arange(p) if first else np.arange(p), at.size))
-        values.append((weight[at, None] * A[h - 1]).ravel())
-        for i, k in zip(at, h, strict=True):
-            shift = 0 if first else ahead
-            noise[i, shift : shift + k] = weight[i] * psi[:k][::-1]
-    place = np.concatenate(rows), np.concatenate(columns)
-    return sp.csr_array((np.concatenate(values), place), shape=(steps.size, n)), noise
+    states, p = sp.eye_array(n, format="csr"), phi.size
+    before, after = sp.csr_array(A[:back][::-1]) @ states[:p], sp.csr_array(A[:ahead]) @ states[::-1][:p]
+    every = sp.vstack([before, states, after], format="csr")
+    design = sp.csr_array(sp.diags_array(weight) @ every[steps + back])
+    design.sort_indices()
+    noise = np.hstack([_past_noise(psi, steps - n + 1, ahead), _past_noise(psi, -steps, back)])
+    return design, weight[:, None] * noise
+
+
+def _past_noise(psi: np.ndarray, h: np.ndarray, n: int) -> np.ndarray:
+    """The weights (N, n) of e_1, ..., e_n at step h of each row; 0 from e_h on, and where h is no step ahead."""
+    lag = h[:, None] - 1 - np.arange(n)
+    return np.where(lag >= 0, psi[np.maximum(lag, 0)], 0.0)
 
 
 # -- any times ----------------------------------------------------------------------------------------------

@@ -120,22 +120,20 @@ class LevelTerm(Term):
         out.chosen = levels
         return out
 
-    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
-        size = None if measured is None else float(np.sqrt(measured.mean[0])) or 1.0
-        return self._read(table, scale, size)
-
     def survey_columns(self, table: DataTable) -> np.ndarray | None:
         """The squares of ``by``."""
         return None if self.by is None else table.column(self.by).numbers()[:, None] ** 2
 
     def read(self, table: DataTable, scale: float) -> Self:
-        return self._read(table, scale, None)
+        return self.read_sketch(table, scale, None)
 
-    def _read(self, table: DataTable, scale: float, size: float | None) -> Self:
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         out = self.with_place(table)
         out.spread = out.typical_variance(table.column(self.column))
         if self.by is not None:
-            scale = scale / (size or _size(table, table.column(self.by).numbers()))
+            x = table.column(self.by).numbers()
+            square = table.mean(x**2) if measured is None else measured.mean[0]
+            scale = scale / (float(np.sqrt(square)) or 1.0)  # so that a slope's prior means the same in every unit
         out.made = out.field(**{**out.starts(1.0 / (START_SD * scale) ** 2), **self.start})
         out.hyperparameters = out.typed(scale, out.made.theta)
         out.constraints, out.n_latents = out.made.constraints, out.made.n_latents
@@ -279,8 +277,3 @@ class IID(LevelTerm):
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.array([[np.exp(2.0 * theta[0])]])
-
-
-def _size(table: DataTable, x: np.ndarray) -> float:
-    """The root mean square of a column, so that a slope's prior means the same in every unit."""
-    return float(np.sqrt(table.mean(x**2))) or 1.0

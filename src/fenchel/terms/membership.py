@@ -87,7 +87,7 @@ class MultipleMembership(LevelTerm):
         parts = [table.column(name).data for name in self.members]
         return DataColumn(table.where, self.name, pd.concat(parts, ignore_index=True))
 
-    def read(self, table: DataTable, scale: float) -> Self:
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         out = self.with_place(table)
         out.n_latents = len(out.levels)
         out.hyperparameters = (deviation("sd", scale),)

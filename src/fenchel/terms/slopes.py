@@ -23,8 +23,6 @@ from .base import Hyperparameter, Rows, deviation, partial_correlation
 from .covariates import Covariate
 from .grouped import LevelTerm
 
-SlopeMoments = tuple[Moments, np.ndarray, np.ndarray]  # of the slopes' columns, with their lowest and highest
-
 
 class Grouped(LevelTerm):
     """Random intercepts and slopes over the levels of a column: ``(1 + x | g)``.
@@ -105,22 +103,19 @@ class Grouped(LevelTerm):
         values = [value if all(present(part) for part in value) else None for value in zip(*parts, strict=True)]
         return DataColumn(table.where, self.column, values)
 
-    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
-        return self._read_slopes(table, scale, (measured.columns(), measured.low, measured.high))
-
     def survey_columns(self, table: DataTable) -> np.ndarray:
         """Those of the slopes."""
         return self._slopes(table)[0]
 
-    def read(self, table: DataTable, scale: float) -> Self:
-        return self._read_slopes(table, scale, None)
-
-    def _read_slopes(self, table: DataTable, scale: float, measured: SlopeMoments | None) -> Self:
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         out = self.with_place(table)
         out.covariates = [Covariate(name).read(table, 1.0) for name in self.slopes]
         X, names, indicators = out._slopes(table)
         out.coefficients = [*(["intercept"] if self.intercept else []), *names]
-        moments, low, high = measured or (column_moments(X, table.weights), X.min(axis=0), X.max(axis=0))
+        if measured is None:
+            moments, low, high = column_moments(X, table.weights), X.min(axis=0), X.max(axis=0)
+        else:
+            moments, low, high = measured.columns(), measured.low, measured.high
         out.scaling = out._scaling(table.where, moments, names, indicators)
         out.outside = {
             name: (float(first), float(last))

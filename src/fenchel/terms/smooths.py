@@ -91,9 +91,10 @@ class Curve(Term):
     def penalised(self, u: np.ndarray) -> np.ndarray:
         """The functions (N, r) that are penalised, before level and lines are taken out."""
 
-    @abstractmethod
-    def words(self) -> list[str]:
-        """What each sd is of; "" where there is one."""
+    @property
+    def sd_names(self) -> list[str]:
+        """What the sds of one curve are called."""
+        return ["sd"]
 
     def __init__(self, inputs: Sequence[Hashable], by: Hashable, shared: bool, name: Hashable) -> None:
         self.inputs, self.by, self.shared, self.name = tuple(inputs), by, bool(shared), name
@@ -199,13 +200,12 @@ class Curve(Term):
     def _names(self) -> tuple[list[str], list[str]]:
         """Of the sds, and of the fixed effects, each curve's in turn."""
         labels = [""] if self.factor is None else [f"[{level}]" for level in self.factor.levels or ()]
-        sds = [" ".join(["sd", word]).strip() for word in self.words()]
         single = len(self.inputs) == 1
         each = ["slope" if single else " times ".join(str(self.inputs[j]) for j in line) for line in self.lines]
         if self.by is not None and self.factor is None:
             each = ["level", *each]
         fixed = [f"{self.name} ({word}){label}" for label in labels for word in each]
-        return sds if self.shared else [f"{sd}{label}" for label in labels for sd in sds], fixed
+        return [f"{sd}{label}" for label in ([""] if self.shared else labels) for sd in self.sd_names], fixed
 
     # -- the contract ------------------------------------------------------------------------------
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
@@ -338,9 +338,6 @@ class Smooth(Curve):
     def penalised(self, u: np.ndarray) -> np.ndarray:
         return self.basis(u) @ self.root
 
-    def words(self) -> list[str]:
-        return [""]
-
 
 class Tensor(Curve):
     """A smooth surface, a tensor product with a penalty along each column: ``te(x, z)``.
@@ -415,8 +412,9 @@ class Tensor(Curve):
         A, B = (basis(u[:, [j]]) @ self.vectors[j] for j, basis in enumerate(self.bases))
         return np.asarray((A[:, :, None] * B[:, None, :]).reshape(len(u), -1)[:, self.keep])
 
-    def words(self) -> list[str]:
-        return [f"along {name}" for name in self.inputs]
+    @property
+    def sd_names(self) -> list[str]:
+        return [f"sd along {name}" for name in self.inputs]
 
 
 class TensorInteraction(Tensor):

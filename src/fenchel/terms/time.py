@@ -1,16 +1,14 @@
-"""Series in time: at times of any spacing, and at equal steps.
+"""Random walks and seasons: series in time that have no fixed level (``stationary.py`` has those that do).
 
     Wiener            a random walk with real gaps: RW1 where they are equal
     IntegratedWiener  a smooth walk with its trend as a fixed effect: a cubic smoothing spline, RW2's limit
-    OrnsteinUhlenbeck correlation exp(-2 gap / range): AR1 where gaps are equal
-    AR                of order p, equal steps, by partial autocorrelations
-
-    RW1, RW2, AR1     the same at equal steps, with fewer latents
+    RW1, RW2          the same at equal steps, with fewer latents
     Seasonal          effects whose sums over a period are small
 
-Each knows what happens beyond the times of the fit, those of any spacing between them, too; each may be ``Replicated``.
-A walk of second order is held free of a slope, a seasonal effect of what repeats exactly: both come back as fixed
-effects unless ``trend=False``, so that a trend or a season in the data is never lost.
+``TimeTerm`` is what series at times of any spacing share. Each knows what happens beyond the times of the fit, those of
+any spacing between them, too; each may be ``Replicated``. A walk of second order is held free of a slope, a seasonal
+effect of what repeats exactly: both come back as fixed effects unless ``trend=False``, so that a trend or a season in
+the data is never lost.
 """
 
 from __future__ import annotations
@@ -22,31 +20,22 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import gmrf
-from ..checks import Refusal, count, problem
+from ..checks import Refusal, problem
 from ..gmrf import MarkovField
 from ..gmrf.precisions import ScaledStructure
-from ..gmrf.series import Autoregression
-from ..gmrf.times import Stationary, Walk
-from ..hyperparameters.priors import Normal
+from ..gmrf.times import Walk
 from ..inputs.frames import DataColumn, DataTable, Kind
 from ..inputs.levels import inferred, present, times_of
 from ..priors.sparse import SparsePrecision
 from .base import (
-    Hyperparameter,
-    PartialCorrelation,
     Rows,
     Term,
-    correlation,
     deviation,
-    effect_range,
-    level_sd,
     one_each,
     typical,
 )
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
-
-_CLOSE = 1e-10  # of the span: times nearer than this to one another are a slip of rounding
 
 
 def irregular(columns: Sequence[DataColumn | None]) -> bool:
@@ -87,7 +76,7 @@ class TimeTerm(LevelTerm):
             raise problem(column.where, f"the column {column.name!r} is empty", "at least two times")
         return [found[i] for i in np.argsort(times_of(column, found), kind="stable")]
 
-    def read(self, table: DataTable, scale: float) -> Self:
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         out = self.with_place(table)
         out.times = times_of(table.column(self.column), out.levels)
         out.setup(scale)
@@ -123,7 +112,7 @@ class Wiener(TimeTerm):
 
     def setup(self, scale: float) -> None:
         self.step, self.middle = float(np.diff(self.times).mean()), float(self.times.mean())
-        self.knots = _apart(self._steps(self.times), self.near(self.times.size))
+        self.knots = thinned(self._steps(self.times), self.near(self.times.size))
         R, seen = self.walk(), self.weights(self.times)[0]
         self.constraints, self.n_latents = np.asarray(self.held(self._steps(self.times)) @ seen), seen.shape[1]
         prior = SparsePrecision(R, design=seen, constraints=self.constraints)
@@ -230,93 +219,6 @@ class IntegratedWiener(Wiener):
         return (t - self.middle)[:, None] if self.trend else super().lines(t)
 
 
-class OrnsteinUhlenbeck(TimeTerm):
-    """A stationary series with correlation exp(-2 gap / range), 0.14 at the range.
-
-    A fitted model predicts between the times of the fit and beyond them; elsewhere name other times in ``levels``.
-    """
-
-    def setup(self, scale: float) -> None:
-        gap, span = float(np.diff(self.times).mean()), float(np.ptp(self.times))
-        near = np.diff(self.times) <= _CLOSE * span
-        if near.any():
-            i = int(np.argmax(near))
-            got = f"the times {self.levels[i]!r} and {self.levels[i + 1]!r} of {self.name!r} are next to the same"
-            raise problem(type(self).__name__, got, "times apart", "Round them.")
-        self.n_latents = len(self.levels)
-        start = float(np.log(max(span / 5.0, 2.0 * gap)))
-        bounds = float(np.log(gap / 20.0)), float(np.log(20.0 * span))
-        self.hyperparameters = deviation("sd", scale), effect_range("range", start, bounds, (gap, 0.05), 1)
-
-    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return Stationary(self.times, 1, 1.0)(theta)
-
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
-        column = table.column(self.column)
-        if not ahead or all(value in self.place for value in column.values):
-            return super().new_rows(theta, table, ahead)
-        t = times_of(column, column.values)
-        W, left = Stationary(self.times, 1, 1.0).weights(theta, t)
-
-        def covariance(times: np.ndarray, before: Any, after: Any) -> np.ndarray:
-            return inner_covariance(lambda all_: Stationary(all_, 1, 1.0)(theta)[0], times, before, after)
-
-        codes = np.array([self.place.get(value, -1) for value in column.values])
-        return Rows(W, codes=codes), in_gaps(self.times, t, np.exp(2.0 * theta[0]) * left, covariance)
-
-
-class AR(TimeTerm):
-    """A stationary autoregression of order p at equal steps.
-
-    Parameters
-    ----------
-    column : name of a column
-    p : int
-    levels, name : as in ``LevelTerm``
-
-    Examples
-    --------
-    >>> from fenchel.terms import AR, DataTable
-    >>> term = AR("t", 2).read(DataTable("here", {"t": [1, 2, 3, 5]}), 1.0)
-    >>> term.levels, [h.name for h in term.hyperparameters]
-    ([1, 2, 3, 4, 5], ['sd', 'partial autocorrelation 1', 'partial autocorrelation 2'])
-    """
-
-    word, r_names = "ar", ("corARMA", "arma")
-
-    def __init__(self, column: Hashable = None, p: int = 1, **options: Any) -> None:
-        super().__init__(column, **options)
-        self.p = count("AR", "p", p, 1)
-        self.least = self.p + 1
-
-    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
-        return inferred(self.name, column, True) if chosen is None else chosen
-
-    def setup(self, scale: float) -> None:
-        self.n_latents = len(self.levels)
-        later = [
-            correlation(f"partial autocorrelation {j}", 0.0, PartialCorrelation(2.0)) for j in range(2, self.p + 1)
-        ]
-        first = correlation("partial autocorrelation 1", 1.0, Normal(2.0, 1.5))
-        self.hyperparameters = deviation("sd", scale), first, *later
-
-    @property
-    def series(self) -> Autoregression:
-        """The precision as a function of theta."""
-        return Autoregression(self.n_latents, self.p)
-
-    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return self.series(theta)
-
-    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        phi, v, _, _ = self.series.coefficients(theta)
-        return phi[self.p], float(np.exp(2.0 * theta[0]) * v[self.p])
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        phi = self.series.coefficients(theta)[0][self.p]
-        return [("sd", float(np.exp(theta[0]))), *((f"phi {j + 1}", float(phi[j])) for j in range(self.p))]
-
-
 # -- equal steps ----------------------------------------------------------------------------------
 class RW1(LevelTerm):
     """A random walk, neighbours in time differing by N(0, 1/k)."""
@@ -381,30 +283,7 @@ class Seasonal(LevelTerm):
         return self.freed[steps % self.period] if self.trend else super().free_at(steps)
 
 
-class AR1(LevelTerm):
-    """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
-
-    word, partitioned, in_time = "ar1", True, True
-    r_names = "corAR1", "ou"
-    builder, least = staticmethod(gmrf.ar1), 2
-    options, standard = ("phi", "variance"), True
-
-    @classmethod
-    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
-        return OrnsteinUhlenbeck if irregular(columns) else cls
-
-    def starts(self, k: float) -> dict[str, Any]:
-        return {"variance": 1.0 / k}
-
-    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return level_sd("sd", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
-
-    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        phi = np.tanh(theta[1] / 2)
-        return np.array([phi]), float(np.exp(2.0 * theta[0]) * (1.0 - phi * phi))
-
-
-def _apart(times: np.ndarray, gap: float) -> np.ndarray:
+def thinned(times: np.ndarray, gap: float) -> np.ndarray:
     """Those of increasing times that are at least ``gap`` after the last one kept, and the last."""
     kept = [times[0]]
     for t in times[1:]:
