@@ -194,7 +194,7 @@ class KnownCovariance(StructuredTerm):
         shape = np.shape(given)
         if len(shape) != 2 or len(set(shape)) != 1:
             raise problem(where, f"the matrix of {self.name!r} has shape {shape}", "(n, n)")
-        labels = list(range(shape[0])) if chosen is None else chosen
+        labels: list[Hashable] = list(range(shape[0])) if chosen is None else chosen
         if chosen is None and isinstance(given, pd.DataFrame):
             labels = listed(where, self.name, given.index)
             if list(given.columns) not in (labels, list(range(shape[0]))):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -139,7 +139,8 @@ class MaternSeries(TimeTerm):
     (6, ['sd', 'range'])
     """
 
-    word, over = "matern", "columns"
+    word: ClassVar[str | None] = "matern"
+    over = "columns"
 
     chain: Stationary
 
