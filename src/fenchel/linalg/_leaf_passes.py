@@ -20,6 +20,8 @@ import numpy as np
 from ._fronts import lower_inverse, small_cholesky
 from .compiled import called_by_loops, compiled
 
+_TILE = 32  # columns of a dense rest that are copied at a time: they stay in cache
+
 
 @called_by_loops
 def entry(place, p, line, rows, j):
@@ -341,3 +343,13 @@ def backward(first, last, start, ptr, rows, square, panel, x, order, y, rest, ou
                 for j in range(i, w):
                     s += x[own + j * w + i] * y[a + j, c]
                 out[order[a + i], c] = s
+
+
+@compiled
+def copy_above(A, scale):
+    """What stands below the diagonal of a dense rest, its columns divided by ``scale``, copied above it."""
+    n = A.shape[0]
+    for a in range(0, n, _TILE):
+        for i in range(a, n):
+            for j in range(a, min(a + _TILE, i)):
+                A[j, i] = A[i, j] / scale[j]

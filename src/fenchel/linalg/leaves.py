@@ -43,7 +43,6 @@ _STRETCHES = 8  # into which many leaves are cut, each with a rest of its own to
 _CUT_LEAVES = 1 << 16  # leaves from which they are cut
 _CUT_REST = 64  # rows of a rest up to which they are cut
 _LARGE = 2048  # rows of a dense rest from which its factor and its inverse share one matrix
-_COLUMNS = 256  # of a matrix whose triangle is copied, at a time
 
 _inverting = RLock()  # a factor is not solved with while its inverse takes its place
 
@@ -352,6 +351,8 @@ class DenseRest(StoredFactorisation):
         return np.ascontiguousarray(dtrsm(1.0, U, b / pivot, lower=1, trans_a=1, diag=1))
 
     def _invert(self, z: np.ndarray) -> None:
+        from ._leaf_passes import copy_above
+
         if not self.symbolic.in_place:
             z[:] = self._x
         Z = z.reshape(self.n, self.n)
@@ -363,6 +364,7 @@ class DenseRest(StoredFactorisation):
 
     def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
         """By solves from either side. Fortran sees the transposes: L below the diagonal, and C once it is mirrored."""
+        from ._leaf_passes import copy_above
         from .two_sided import two_sided
 
         note(products=1)
@@ -372,13 +374,3 @@ class DenseRest(StoredFactorisation):
             two_sided(self.stored_inverse().reshape(self.n, self.n).T, self._pivots**2, C.T)
             copy_above(C.T, one)
         return e
-
-
-def copy_above(A: np.ndarray, scale: np.ndarray) -> None:
-    """What stands below the diagonal of A, its columns divided by ``scale``, copied above it."""
-    n = A.shape[0]
-    for a in range(0, n, _COLUMNS):
-        b = min(n, a + _COLUMNS)
-        block = A[a:, a:b] / scale[a:b]
-        A[a:b, b:] = block[b - a :].T
-        A[a:b, a:b] = np.tril(A[a:b, a:b]) + np.tril(block[: b - a], -1).T
