@@ -30,7 +30,7 @@ from fenchel.iterative import learn
 from fenchel.iterative.probed_fit import Task
 from fenchel.iterative.system import System
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
-from fenchel.linalg.krylov import conjugate_gradients, tridiagonals
+from fenchel.linalg.krylov import solve_columns, tridiagonals
 
 SDS = (0.6, 0.8)
 
@@ -126,7 +126,7 @@ def designs(rows: int, probes: int) -> None:
         system = System(task.rows, task.layout.prior(task.family.theta)[0], np.ones(rows))
         z = rng.choice([-1.0, 1.0], size=(system.nm, probes))
         b = np.vstack([L[:, 0] * part for L, part in zip(system.L, np.split(z, system.rows.starts[1:]), strict=True)])
-        solved = conjugate_gradients(system.schur, system.precondition, b, 1e-6, 2000)
+        solved = solve_columns(system.schur, system.precondition, b, 1e-6, 2000)
         least = min(np.linalg.eigvalsh(_dense(T)).min() for T in tridiagonals(solved))
         probed = system.probe(z, 1e-6)
         print(f"{name:<34}{solved.iterations:>11}{least:>9.3f}{probed.se(probed.log_ratio):>17.2g}", flush=True)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import fenchel
 from fenchel import gmrf
-from fenchel.linalg import bases
-from fenchel.linalg.bases import chain_basis, constraint_rows, split_local, tree_basis
+from fenchel.linalg import constraint_bases as bases
+from fenchel.linalg.constraint_bases import chain_basis, constraint_rows, split_local, tree_basis
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 

@@ -19,7 +19,7 @@ from fenchel.linalg import SparseCholesky, SymbolicCholesky, leaves
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.factorisation import analyse
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
-from fenchel.linalg.sparse import symmetric_csc
+from fenchel.linalg.supernodal import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 

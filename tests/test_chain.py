@@ -17,7 +17,7 @@ from fenchel.linalg import chain
 from fenchel.linalg.chain import ChainAnalysis, find_chain
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.factorisation import analyse
-from fenchel.linalg.pairs import pair_places
+from fenchel.linalg.row_pairs import pair_places
 
 SMALL_BLOCKS = {"BLOCK": 8, "WHOLE": 8, "ONE_BLOCK": 0}
 

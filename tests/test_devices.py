@@ -8,7 +8,7 @@ import fenchel
 from fenchel.likelihoods import MultinomialLogit, Poisson
 from fenchel.linalg.arrays import to_numpy
 from fenchel.linalg.design import Identity, Index
-from fenchel.linalg.matrices import Sparse
+from fenchel.linalg.matrix_designs import Sparse
 from fenchel.linalg.standardized import Standardized
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import fenchel
 from fenchel.likelihoods import MultinomialLogit, Poisson
-from fenchel.linalg.bases import split_local
 from fenchel.linalg.constrained import BasisAnalysis, BasisCholesky
-from fenchel.linalg.sparse import symmetric_csc
+from fenchel.linalg.constraint_bases import split_local
+from fenchel.linalg.supernodal import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 

@@ -16,7 +16,7 @@ from fenchel.likelihoods import BernoulliLogit, Binomial, Mixed, MultinomialLogi
 from fenchel.linalg.logistic_normal import logistic_moments
 from fenchel.primal import PrimalPoint
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
-from fenchel.priors.coupled import coupled_direction
+from fenchel.priors.newton_systems import coupled_direction
 from fenchel.problem import Problem
 from fenchel.solvers import CoupledNewton
 

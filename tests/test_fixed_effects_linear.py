@@ -14,9 +14,8 @@ from sklearn.linear_model import LogisticRegression
 
 from fenchel.estimators import BayesianLinearRegression, BayesianLogisticRegression, BayesianPoissonRegression
 from fenchel.likelihoods import WORDS
-from fenchel.linalg.matrices import as_design
-from fenchel.linalg.moments import column_moments
-from fenchel.linalg.standardized import Standardized
+from fenchel.linalg.matrix_designs import as_design
+from fenchel.linalg.standardized import Standardized, column_moments
 
 rng = np.random.default_rng(0)
 N = 60

@@ -14,8 +14,8 @@ from fenchel.gmrf.vecchia import Vecchia
 from fenchel.linalg import SymbolicCholesky
 from fenchel.linalg.factorisation import analyse
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
-from fenchel.linalg.pairs import DesignRows, RowPairs
-from fenchel.linalg.sparse import symmetric_csc
+from fenchel.linalg.row_pairs import DesignRows, RowPairs
+from fenchel.linalg.supernodal import symmetric_csc
 
 
 def fringe(rng, side, n, width, reach):

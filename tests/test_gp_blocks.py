@@ -20,7 +20,7 @@ from fenchel.estimators import (
     lengths,
 )
 from fenchel.likelihoods import BernoulliLogit
-from fenchel.linalg import dense, threads
+from fenchel.linalg import dense, machine
 from fenchel.priors import DenseCovariance
 from fenchel.priors.rowblock import RowBlock, RowFactor
 from fenchel.priors.rowspace import RowsFactor
@@ -196,7 +196,7 @@ def test_progress_on_request(data, capsys, optimizer):
 
 # -- few rows ------------------------------------------------------------------------------------------
 def counts():
-    return [library.get_num_threads() for library in threads.libraries().lib_controllers]
+    return [library.get_num_threads() for library in machine.libraries().lib_controllers]
 
 
 @pytest.mark.parametrize("n", [1, 2, 100, 512, 513, 801])
@@ -255,28 +255,28 @@ def test_a_small_fit_holds_one_thread_throughout_and_gives_it_back(data, monkeyp
 def test_one_thread_is_counted_over_threads_of_python():
     """A holds, B holds, A lets go, B lets go: each on its own would leave BLAS at one thread for good."""
     own = counts()
-    threads._set([2] * len(own))
+    machine._set([2] * len(own))
     try:
         inside, leave = threading.Event(), threading.Event()
 
         def first():
-            with threads.one_thread():
+            with machine.one_thread():
                 inside.set()
                 leave.wait(60)
 
         holder = threading.Thread(target=first)
         holder.start()
         inside.wait(60)
-        with threads.one_thread():
+        with machine.one_thread():
             leave.set()
             holder.join()
             assert max(counts()) == 1
         assert min(counts()) == 2
-        with pytest.raises(ZeroDivisionError), threads.one_thread():
+        with pytest.raises(ZeroDivisionError), machine.one_thread():
             raise ZeroDivisionError
         assert min(counts()) == 2
     finally:
-        threads._set(own)
+        machine._set(own)
 
 
 @pytest.mark.parametrize("state", ["L", "L^-1", "B^-1", "Vt", "nothing"])

@@ -10,7 +10,7 @@ from fenchel import gates
 from fenchel.checks import Refusal
 from fenchel.files import archive
 from fenchel.iterative import EstimatedInterval
-from fenchel.linalg.sparse import factor_cost
+from fenchel.linalg.supernodal import factor_cost
 
 FORMULA = "y ~ x + c + (x|a) + (1|b)"
 

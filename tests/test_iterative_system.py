@@ -15,7 +15,7 @@ from fenchel.iterative import layout as layouts
 from fenchel.iterative.certificate import log_det_limits
 from fenchel.iterative.layout import LatentLayout, RowSet
 from fenchel.iterative.system import System
-from fenchel.linalg.krylov import conjugate_gradients, log_det_bounds, tridiagonals
+from fenchel.linalg.krylov import log_det_bounds, solve_columns, tridiagonals
 
 
 def spd(rng, n, spread):
@@ -31,12 +31,12 @@ def test_conjugate_gradients_solve_and_quadratures_bracket(seed, n, spread):
     C, M = spd(rng, n, spread), spd(rng, n, 1.0)
     L = np.linalg.cholesky(M)
     z = rng.normal(size=(n, 3))
-    found = conjugate_gradients(lambda x: C @ x, lambda r: np.linalg.solve(M, r), L @ z, 1e-13, 4 * n)
+    found = solve_columns(lambda x: C @ x, lambda r: np.linalg.solve(M, r), L @ z, 1e-13, 4 * n)
     np.testing.assert_allclose(C @ found.x, L @ z, atol=1e-8 * np.abs(L @ z).max())
     K = np.linalg.solve(L, np.linalg.solve(L, C).T)
     t, U = np.linalg.eigh((K + K.T) / 2)
     exact = ((U.T @ z) ** 2 * np.log(t)[:, None]).sum(axis=0)
-    few = conjugate_gradients(lambda x: C @ x, lambda r: np.linalg.solve(M, r), L @ z, 0.0, max(1, n // 4))
+    few = solve_columns(lambda x: C @ x, lambda r: np.linalg.solve(M, r), L @ z, 0.0, max(1, n // 4))
     slack = 1e-9 * (1.0 + np.abs(exact))
     for T, value, probe in zip(tridiagonals(few), exact, z.T, strict=True):
         assert T.size == pytest.approx(probe @ probe)
@@ -58,10 +58,10 @@ def test_a_start_is_gone_on_from():
     rng = np.random.default_rng(0)
     C = spd(rng, 20, 2.0)
     b = rng.normal(size=(20, 2))
-    first = conjugate_gradients(lambda x: C @ x, lambda r: r, b, 1e-3, 100)
-    on = conjugate_gradients(lambda x: C @ x, lambda r: r, b, 1e-10, 100, first.x)
+    first = solve_columns(lambda x: C @ x, lambda r: r, b, 1e-3, 100)
+    on = solve_columns(lambda x: C @ x, lambda r: r, b, 1e-10, 100, first.x)
     np.testing.assert_allclose(on.x, np.linalg.solve(C, b), rtol=1e-6)
-    assert on.iterations <= conjugate_gradients(lambda x: C @ x, lambda r: r, b, 1e-10, 100).iterations
+    assert on.iterations <= solve_columns(lambda x: C @ x, lambda r: r, b, 1e-10, 100).iterations
 
 
 # -- the system -----------------------------------------------------------------------------------------------

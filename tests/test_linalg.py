@@ -7,7 +7,7 @@ from scipy import special, stats
 
 from fenchel.linalg import dense, functions
 from fenchel.linalg.arrays import asarray, namespace, to_numpy
-from fenchel.linalg.cg import conjugate_gradients
+from fenchel.linalg.krylov import conjugate_gradients
 from fenchel.linalg.logistic_normal import logistic_moments
 from fenchel.linalg.quadrature import expect, log_expect
 

@@ -13,7 +13,7 @@ import fenchel
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.linalg import SparseCholesky, SymbolicCholesky
 from fenchel.linalg.dense import NotPositiveDefinite
-from fenchel.linalg.sparse import fill_reducing_order
+from fenchel.linalg.supernodal import fill_reducing_order
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 

@@ -14,7 +14,7 @@ from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.likelihoods.bounds import ConvexBound
 from fenchel.linalg import rows
 from fenchel.linalg.design import Design, Identity, Index, RowBlocks, Scaled
-from fenchel.linalg.matrices import as_design
+from fenchel.linalg.matrix_designs import as_design
 from fenchel.linalg.standardized import Standardized
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.weightspace import OwnFactor, Woodbury

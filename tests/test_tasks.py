@@ -16,7 +16,7 @@ from fenchel.criticism import k_fold, leave_group_out
 from fenchel.hyperparameters import Normal, WeightVariances, grid, independent, learn
 from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import Poisson
-from fenchel.linalg.threads import libraries
+from fenchel.linalg.machine import libraries
 from fenchel.priors import DenseCovariance
 from fenchel.tasks import Stopped, run_tasks
 

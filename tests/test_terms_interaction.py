@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 
 import fenchel
 from fenchel.hyperparameters import learn
-from fenchel.linalg import bases
+from fenchel.linalg import constraint_bases as bases
 from fenchel.terms import (
     AR1,
     BYM2,

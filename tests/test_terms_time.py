@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 import fenchel
 from fenchel.hyperparameters import learn
-from fenchel.linalg import bases
+from fenchel.linalg import constraint_bases as bases
 from fenchel.models.remarks import of_terms
 from fenchel.priors import SparsePrecision
 from fenchel.terms import (

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from test_bordered import change_of, check, on_pattern
 from test_tally import lattice
 
-from fenchel.linalg import SparseCholesky, SymbolicCholesky, _fronts, parallel_tree, threads
+from fenchel.linalg import SparseCholesky, SymbolicCholesky, _fronts, machine, parallel_tree
 from fenchel.linalg._fronts import WIDE
 from fenchel.linalg.dense import NotPositiveDefinite
-from fenchel.linalg.sparse import symmetric_csc
+from fenchel.linalg.supernodal import symmetric_csc
 
 sizes = st.integers(1, 40)
 
@@ -156,15 +156,15 @@ def test_our_threads_run_where_blas_is_held_for_small_work_but_not_beside_others
             self.count = count
 
     library = Library()
-    monkeypatch.setattr(threads, "libraries", lambda: SimpleNamespace(lib_controllers=[library]))
-    assert threads.cores() == threads.cores(ours=True) == 4
-    with threads.one_thread(ours=True):
-        assert (threads.cores(), threads.cores(ours=True)) == (1, 4)
-        with threads.one_thread():
-            assert (threads.cores(), threads.cores(ours=True)) == (1, 1)
-        assert threads.cores(ours=True) == 4
-        assert threads.side_by_side([lambda: threads.cores(ours=True)] * 3, 2) == [1, 1, 1]
-    assert threads.cores() == 4
+    monkeypatch.setattr(machine, "libraries", lambda: SimpleNamespace(lib_controllers=[library]))
+    assert machine.cores() == machine.cores(ours=True) == 4
+    with machine.one_thread(ours=True):
+        assert (machine.cores(), machine.cores(ours=True)) == (1, 4)
+        with machine.one_thread():
+            assert (machine.cores(), machine.cores(ours=True)) == (1, 1)
+        assert machine.cores(ours=True) == 4
+        assert machine.side_by_side([lambda: machine.cores(ours=True)] * 3, 2) == [1, 1, 1]
+    assert machine.cores() == 4
 
 
 # -- products ------------------------------------------------------------------------------------------------

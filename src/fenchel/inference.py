@@ -8,16 +8,15 @@ from .checks import choice, instance, problem
 from .files import searched, stated
 from .likelihoods.base import Likelihood
 from .linalg.arrays import ArrayLike
+from .linalg.machine import one_thread
 from .linalg.tally import counting
-from .linalg.threads import one_thread
 from .priors.base import Prior
 from .problem import Problem
 from .solvers.base import Callback, Solver, Stopping, reporting
 from .solvers.exact import CoupledNewton
 from .solvers.lbfgs import FeasibleLBFGS
 from .solvers.newton import MirrorNewton
-from .solvers.restored import kept_numbers, restored
-from .solvers.solution import Solution
+from .solvers.solution import Solution, kept_numbers, restored
 
 _METHODS: dict[str, Solver] = {"newton": MirrorNewton(finish=CoupledNewton()), "lbfgs": FeasibleLBFGS()}
 

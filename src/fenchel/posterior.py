@@ -15,12 +15,12 @@ import numpy as np
 from .checks import count, problem
 from .linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
-from .linalg.memory import physical_memory as _physical_memory
+from .linalg.machine import physical_memory as _physical_memory
 from .marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors, Prior
-from .priors.capabilities import PredictsNewRows
 from .priors.predictors import predicted
+from .priors.prior_capabilities import PredictsNewRows
 
 
 class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):

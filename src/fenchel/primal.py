@@ -32,9 +32,9 @@ from .linalg.arrays import Array, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite
 from .posterior import Posterior
 from .priors.base import Factor
-from .priors.capabilities import HasWeights, SolvesForWeights, Weights, weights_of
-from .priors.contrasts import classes_factor
-from .priors.coupled import CoupledSystem, Step
+from .priors.class_contrasts import classes_factor
+from .priors.newton_systems import CoupledSystem, Step
+from .priors.prior_capabilities import HasWeights, SolvesForWeights, Weights, weights_of
 from .problem import Problem
 from .rounding import elbo_rounding
 

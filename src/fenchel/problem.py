@@ -27,8 +27,8 @@ from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import EPS, NewtonSystem, Prior
-from .priors.capabilities import solved_weights, weights_of
-from .priors.contrasts import contrasted
+from .priors.class_contrasts import contrasted
+from .priors.prior_capabilities import solved_weights, weights_of
 from .rounding import elbo_rounding
 
 _ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone

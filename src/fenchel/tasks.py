@@ -17,7 +17,7 @@ import numpy as np
 
 from .checks import problem
 from .linalg.arrays import Seed
-from .linalg.threads import one_thread
+from .linalg.machine import one_thread
 
 if TYPE_CHECKING:
     from distributed import Client

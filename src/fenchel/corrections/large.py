@@ -17,7 +17,7 @@ import numpy as np
 
 from ..linalg.arrays import to_numpy
 from ..linalg.design import Design
-from ..linalg.matrices import as_design
+from ..linalg.matrix_designs import as_design
 from ..priors.lines import Lines
 from .corrected import Corrected
 from .grids import Grid

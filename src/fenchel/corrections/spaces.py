@@ -20,7 +20,7 @@ from ..checks import problem
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..linalg.dense import cholesky, log_det, solve_lower
 from ..linalg.design import Design, Identity, Scaled
-from ..linalg.matrices import array_design
+from ..linalg.matrix_designs import array_design
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.predictors import Latents, new_rows

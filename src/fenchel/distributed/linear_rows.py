@@ -17,9 +17,8 @@ from ..checks import finite, first_value, numeric, problem, vector
 from ..hyperparameters.objective import Learned
 from ..hyperparameters.weights import WIDTHS, Relevance, Spread, width_evidence
 from ..likelihoods.base import Likelihood
-from ..linalg.matrices import is_sparse
-from ..linalg.moments import column_moments
-from ..linalg.standardized import Standardized
+from ..linalg.matrix_designs import is_sparse
+from ..linalg.standardized import Standardized, column_moments
 from ..solvers.initial_point import SHARE
 from .partitions import Block, Sums
 from .passes import PartitionedFit, PartitionedProblem

@@ -90,7 +90,7 @@ class PartitionedProblem:
     >>> from fenchel.distributed.precision import GroupedVariances
     >>> from fenchel.hyperparameters import WeightVariances
     >>> from fenchel.likelihoods import Poisson
-    >>> from fenchel.linalg.matrices import array_design
+    >>> from fenchel.linalg.matrix_designs import array_design
     >>> from fenchel.solvers.base import Stopping
     >>> class Reader:
     ...     def chunks(self, block):

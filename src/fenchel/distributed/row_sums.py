@@ -23,9 +23,9 @@ import numpy as np
 from ..files import Stated
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.design import Design
-from ..linalg.moments import Moments
+from ..linalg.machine import one_thread
 from ..linalg.rows import PARALLEL
-from ..linalg.threads import one_thread
+from ..linalg.standardized import Moments
 from ..priors.base import EPS
 from .partitions import Block, Sums
 
@@ -231,7 +231,7 @@ class TableMoments(Stated):
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
     def columns(self) -> Moments:
-        """As ``linalg.moments.column_moments`` says them."""
+        """As ``linalg.standardized.column_moments`` says them."""
         square = np.diag(self.covariance) if self.about.ndim == 2 else self.covariance
         sd, one, zero = np.sqrt(np.maximum(square, 0.0)), self.low == self.high, np.zeros_like(self.mean)
         constant = one | (sd <= 4.0 * EPS * np.abs(self.mean))

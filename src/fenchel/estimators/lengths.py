@@ -22,7 +22,7 @@ from ..checks import problem
 from ..hyperparameters import Evidence
 from ..inputs.observations import Target
 from ..linalg.dense import cholesky
-from ..linalg.memory import physical_memory
+from ..linalg.machine import physical_memory
 from ..scaled_rbf import ScaledRBF
 
 if TYPE_CHECKING:

@@ -28,9 +28,8 @@ from ..inputs.observations import Target
 from ..likelihoods.base import Targets
 from ..linalg.contrasts import Contrasts
 from ..linalg.dense import semidefinite_root
-from ..linalg.moments import Moments as ColumnMoments
-from ..linalg.moments import column_moments
-from ..linalg.standardized import Standardized
+from ..linalg.standardized import Moments as ColumnMoments
+from ..linalg.standardized import Standardized, column_moments
 from ..marginals import NormalMarginals
 from ..posterior import Posterior
 from ..priors.base import NewRows

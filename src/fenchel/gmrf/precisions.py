@@ -16,7 +16,7 @@ Products of two fields: Q = A(theta_a) kron B(theta_b) / sd^2, and what holds th
 
 A kron B of intrinsic structures is held free of everything that is flat in one of them along the other: k_a constraints
 for every latent of b, k_b for every one of a, of which k_a k_b follow from the others. So many are carried by a sparse
-basis (``linalg/bases.py``).
+basis (``linalg/constraint_bases.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from ..linalg.bases import constraint_rows
+from ..linalg.constraint_bases import constraint_rows
 
 Precision = Callable[[np.ndarray], tuple[Any, list[Any]]]  # theta -> Q, [dQ/dtheta_1, ...], scipy sparse
 Rates = Callable[[np.ndarray], tuple[Sequence[float], Sequence[Sequence[float]]]]  # theta -> c, [dc/dtheta_1, ...]

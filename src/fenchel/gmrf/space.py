@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, numeric, problem, scalar
-from ..linalg.bases import constraint_rows
+from ..linalg.constraint_bases import constraint_rows
 from ..priors.sparse import SparsePrecision
 from .base import SIZE, WIDE, MarkovField
 from .precisions import Combination, Rates

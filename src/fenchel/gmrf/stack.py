@@ -18,7 +18,7 @@ from ..checks import finite, numeric, problem, vector
 from ..hyperparameters.base import Summand, offset_at
 from ..inputs.fixed_columns import Columns
 from ..linalg.arrays import ArrayLike
-from ..linalg.bases import constraint_rows
+from ..linalg.constraint_bases import constraint_rows
 from ..marginals import Answers
 from ..priors.base import NewRows
 from ..priors.constraints import checked_constraints

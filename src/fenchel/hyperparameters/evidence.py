@@ -26,12 +26,11 @@ from ..corrections.corrected import correct
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood, Targets
 from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
-from ..linalg.threads import one_thread
+from ..linalg.machine import one_thread
 from ..priors.base import Prior
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
-from ..solvers.restored import restored
-from ..solvers.solution import Solution
+from ..solvers.solution import Solution, restored
 from .base import Family
 from .objective import Evaluated, Found, Learned, Objective
 

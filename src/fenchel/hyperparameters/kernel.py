@@ -20,7 +20,7 @@ from .. import gates
 from ..checks import finite, numeric, problem, scalar
 from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compound
 from ..linalg.arrays import Array, ArrayLike, namespace, to_numpy
-from ..linalg.threads import one_thread
+from ..linalg.machine import one_thread
 from ..priors.base import NewRows, Prior
 from ..priors.latent_priors import DenseCovariance, checked_covariance
 from ..solvers.solution import Solution

@@ -16,7 +16,7 @@ from ..likelihoods.base import Likelihood, Targets
 from ..linalg.arrays import Array
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import Factor
-from ..priors.capabilities import HasWeights, SolvesForWeights, Weights
+from ..priors.prior_capabilities import HasWeights, SolvesForWeights, Weights
 from ..problem import Problem
 from .base import Family
 

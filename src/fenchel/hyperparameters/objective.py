@@ -20,8 +20,7 @@ from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..priors.base import Prior
 from ..solvers.base import Ending
-from ..solvers.restored import kept_numbers
-from ..solvers.solution import Solution
+from ..solvers.solution import Solution, kept_numbers
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from scipy.optimize import minimize
 
 from ..linalg.arrays import to_numpy
 from ..linalg.dense import NotPositiveDefinite
-from ..priors.capabilities import HasFewWeights
 from ..priors.predictors import LatentPredictors
+from ..priors.prior_capabilities import HasFewWeights
 from ..solvers.initial_point import is_enough
 from ..solvers.row_steps import common_level
 from .base import Summand

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from ..checks import finite, problem
 from ..linalg.arrays import ArrayLike
-from ..linalg.moments import Moments, column_moments
+from ..linalg.standardized import Moments, column_moments
 from ..marginals import Answers
 from ..solvers.solution import Solution
 

@@ -289,7 +289,7 @@ def _middle_low(system: System) -> float:
     middle = len(system.Linv)
     if float(degree @ degree) > _LONGEST:
         return sum(cholesky(q)[2] for q in system.Q[-1 - middle : -1])
-    from ..linalg._products import coupling_squares
+    from ..linalg._rows import coupling_squares
 
     E = sp.csr_array((system.by_columns(E.data, E.indices), E.indices, E.indptr), shape=E.shape)
     back = E.tocsc()

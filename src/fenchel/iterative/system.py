@@ -32,7 +32,7 @@ import scipy.sparse as sp
 from ..files import Stated
 from ..linalg.block_stacks import cholesky, column_grams, columns_times, row_grams, rows_times, times, transposed
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.krylov import conjugate_gradients, tridiagonals
+from ..linalg.krylov import solve_columns, tridiagonals
 from .layout import LayoutPart, RowSet
 
 MAX_ITER = 2000  # iterations of conjugate gradients; a solve then ends as it is
@@ -142,7 +142,7 @@ class System:
 
     def schur(self, x: np.ndarray) -> np.ndarray:
         """C x for x (n_m, k)."""
-        from ..linalg._products import subtract_gram
+        from ..linalg._rows import subtract_gram
 
         x = np.ascontiguousarray(x)
         out = self._by_part([G for _, _, G in self.parts()], x)
@@ -185,7 +185,7 @@ class System:
     def border(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """X, what its solve left over, and S^-1/2 (lower, so that S^-1 is its transpose times it)."""
         if self.nm:
-            found = conjugate_gradients(self.schur, self.precondition, self.CB, _BORDER, MAX_ITER)
+            found = solve_columns(self.schur, self.precondition, self.CB, _BORDER, MAX_ITER)
             X, left = found.x, self.CB - self.schur(found.x)
         else:
             X = left = np.zeros((0, self.p))
@@ -207,7 +207,7 @@ class System:
         y = times(self.L1inv, b[: self.n1]) if self.n1 else b[:0]
         bm = b[self.n1 : n] - self.E.T @ y
         xb = root.T @ (root @ (b[n:] - self.EB.T @ y - X.T @ bm))
-        found = conjugate_gradients(self.schur, self.precondition, bm, tol, MAX_ITER)
+        found = solve_columns(self.schur, self.precondition, bm, tol, MAX_ITER)
         xm = found.x - X @ xb
         first = times(transposed(self.L1inv), y - self.E @ xm - self.EB @ xb) if self.n1 else b[:0]
         return np.vstack([first, xm, xb]), found.iterations
@@ -232,7 +232,7 @@ class System:
         m, U = z.shape[1], self._slowest()
         z = np.hstack([z - U @ (U.T @ z), np.sqrt(m) * U])
         b, u = self._by_part(self.L, z), self.unwhiten(z)
-        found = conjugate_gradients(self.schur, self.precondition, b, tol, MAX_ITER, start)
+        found = solve_columns(self.schur, self.precondition, b, tol, MAX_ITER, start)
         none = np.zeros(z.shape[1])
         if start is not None or not self.nm:
             return Probed(u, found.x, none, none, m, found.iterations)
@@ -314,7 +314,7 @@ class System:
 
     def row_variance(self, probed: Probed) -> np.ndarray:
         """a' P^-1 a of each row (N,), by the probes."""
-        from ..linalg._products import row_inner
+        from ..linalg._rows import row_inner
 
         A = self.rows.whole
         out = np.zeros(A.shape[0])

@@ -10,5 +10,5 @@ __all__ = ["SparseCholesky", "SymbolicCholesky"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(".sparse", __name__), name)
+        return getattr(import_module(".supernodal", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@
 The order of Cuthill and McKee makes a chain of a map, of a walk, of groups; columns that touch many others (an
 intercept, a covariate) are the border. A matrix of some dozen rows is one block. Up to some thousand rows this takes no
 longer than fronts do, and nothing is compiled, for which the first fit of a process would wait. Answers as
-``sparse.py`` does.
+``supernodal.py`` does.
 
 Block k has a panel of rows (block k, block k + 1, border) and its own columns; the border's square is the last panel.
 With L of a panel, L11 and L21, and Z22 the inverse at the rows below it:

@@ -11,7 +11,7 @@ A_b^-1 minus a correction of low rank:
 This log-determinant is that of A on what C leaves free, for any delta and kappa; nothing is made proper by a jitter.
 
 Thousands of constraints over few latents each are eliminated by a sparse basis B of what they leave free, whose columns
-touch few latents near each other in the graph of A (``bases.py``):
+touch few latents near each other in the graph of A (``constraint_bases.py``):
 
     x = B w,   V = B (B' A B)^-1 B',   log|B' A B|,   C B = 0
 
@@ -33,7 +33,7 @@ from .arrays import ArrayLike
 from .factorisation import Analysis, Factorisation, analyse, checked_columns
 
 if TYPE_CHECKING:
-    from .pairs import DesignRows
+    from .row_pairs import DesignRows
 
 _ENTRIES = 2048  # of the pattern, corrected at a time: what stays in cache
 

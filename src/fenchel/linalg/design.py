@@ -7,8 +7,8 @@
 A prior asks these and nothing else, so that W need not be one array: its rows may be those of an identity, which
 nothing is multiplied by (``Identity``, ``Index``), its columns in other units (``Scaled``), its parts apart
 (``RowBlocks``).
-Matrices, dense or sparse, here or on a device, are in ``matrices.py``, where ``as_design`` makes a design of what a
-user gives; ``standardized.py`` centres and scales columns.
+Matrices, dense or sparse, here or on a device, are in ``matrix_designs.py``, where ``as_design`` makes a design of
+what a user gives; ``standardized.py`` centres and scales columns.
 """
 
 from __future__ import annotations

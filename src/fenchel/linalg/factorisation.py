@@ -28,7 +28,7 @@ from .tally import note
 
 if TYPE_CHECKING:
     from .constrained import Constraint
-    from .pairs import DesignRows
+    from .row_pairs import DesignRows
 
 EPS = 2.0**-53  # error of one rounding to double precision, relative
 SMALL_PIVOT = 1e-3  # of the diagonal of A; pivots above it amplify rounding by so little that nobody computes how much
@@ -285,7 +285,7 @@ def analyse(A: Any, constraint: Constraint | None = None) -> Analysis:
     from .chain import find_chain
     from .constrained import BasisAnalysis, ConditionedAnalysis
     from .leaves import LeafAnalysis, find_leaves
-    from .sparse import SymbolicCholesky
+    from .supernodal import SymbolicCholesky
 
     if constraint is not None and len(constraint.C):
         return ConditionedAnalysis(A, constraint)

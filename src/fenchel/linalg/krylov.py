@@ -1,4 +1,10 @@
-"""Preconditioned conjugate gradients for many right sides at once, and the quadratures that their steps give.
+"""Preconditioned conjugate gradients, for one right side or many at once, and the quadratures that their steps give.
+
+``conjugate_gradients`` and ``minimal_residuals`` solve (P + F) x = b, where P^-1 is cheap to apply and F to multiply
+with. Every search direction is a combination of vectors z = P^-1 r, so that (P + F) z = r + F z needs neither P nor its
+factor: P^-1 may be singular (a softmax with symmetric latents), which scipy's cg cannot be told.
+
+``solve_columns`` takes many right sides and keeps its steps:
 
     solve C x = b,    M ~ C the preconditioner,    stop where |b - C x|_{M^-1} <= tol |b|_{M^-1}
 
@@ -23,12 +29,16 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from .arrays import Array, namespace
+
+_GROWTH = 1e4  # of the squared residual over its lowest so far: conjugate gradients may wander, but not that far
+
 Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class KrylovSolution:
-    """What conjugate gradients found.
+    """What ``solve_columns`` found.
 
     Attributes
     ----------
@@ -53,7 +63,7 @@ class KrylovSolution:
         return int(self.counts.max(initial=0))
 
 
-def conjugate_gradients(
+def solve_columns(
     apply: Function, precondition: Function, b: np.ndarray, tol: float, max_iter: int, start: np.ndarray | None = None
 ) -> KrylovSolution:
     """Solve C x = b for every column of b (n, m).
@@ -72,7 +82,7 @@ def conjugate_gradients(
     --------
     >>> import numpy as np
     >>> C = np.diag([1.0, 2.0, 4.0])
-    >>> found = conjugate_gradients(lambda x: C @ x, lambda r: r, np.ones((3, 1)), 1e-12, 10)
+    >>> found = solve_columns(lambda x: C @ x, lambda r: r, np.ones((3, 1)), 1e-12, 10)
     >>> found.x.ravel().round(6), found.iterations
     (array([1.  , 0.5 , 0.25]), 3)
     """
@@ -178,3 +188,80 @@ def log_det_bounds(n: int, squares: float, lowest: float) -> tuple[float, float]
     other = (second - lowest) / (1.0 - lowest)
     share = (other - 1.0) / (other - lowest)
     return n * (share * np.log(lowest) + (1.0 - share) * np.log(other)), 0.0
+
+
+def conjugate_gradients(
+    solve: Callable[[Array], Array],
+    remainder: Callable[[Array], Array],
+    b: Array,
+    tol: float,
+    max_iter: int,
+) -> tuple[Array, Array, Array, float]:
+    """x, F x, the residual b - (P + F) x, and the factor by which its P^-1 norm has fallen.
+
+    ``solve`` applies P^-1, ``remainder`` applies F. Stops when the norm has fallen by ``tol``; also when it grows again
+    (rounding has made the operator indefinite), so that the caller can see it in the last value and go another way.
+    """
+    xp = namespace(b)
+    r, z = b, solve(b)
+    x = Fx = p = Fp = Ap = xp.zeros_like(b)
+    rz, ratio = float(xp.sum(r * z)), 0.0
+    first = lowest = rz
+    for _ in range(max_iter):
+        if not tol * tol * first < rz < _GROWTH * lowest:
+            break
+        Fz = remainder(z)
+        p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
+        with np.errstate(over="ignore", invalid="ignore"):
+            curvature = float(xp.sum(p * Ap))
+        if not 0.0 < curvature < float("inf"):
+            break
+        step = rz / curvature
+        x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap
+        z = solve(r)
+        rz, before = float(xp.sum(r * z)), rz
+        ratio, lowest = rz / before, min(rz, lowest)
+    return x, Fx, r, (abs(rz) / first) ** 0.5 if first > 0.0 else 0.0
+
+
+def minimal_residuals(
+    solve: Callable[[Array], Array],
+    remainder: Callable[[Array], Array],
+    b: Array,
+    tol: float,
+    max_iter: int,
+) -> tuple[Array, Array, Array, float]:
+    """The same where F need not be symmetric: GMRES, its residuals least in the norm of P^-1."""
+    xp, start = namespace(b), solve(b)
+    first = float(xp.sum(b * start)) ** 0.5
+    x = Fx = xp.zeros_like(b)
+    if not 0.0 < first < float("inf"):
+        return x, Fx, b, 0.0
+    basis, solved, images = [b / first], [start / first], []
+    H, y = np.zeros((max_iter + 1, max_iter)), np.asarray([])
+    left = 1.0
+    for k in range(max_iter):
+        images.append(remainder(solved[k]))
+        w = basis[k] + images[k]
+        z = solve(w)
+        for _ in range(2):  # once more for what rounding left
+            for j in range(k + 1):
+                share = float(xp.sum(basis[j] * z))
+                H[j, k] += share
+                w, z = w - share * basis[j], z - share * solved[j]
+        norm = float(xp.sum(w * z))
+        if not (np.isfinite(norm) and np.isfinite(H[: k + 1, k]).all()):
+            break
+        H[k + 1, k] = norm = max(0.0, norm) ** 0.5
+        right = np.zeros(k + 2)
+        right[0] = first
+        y = np.linalg.lstsq(H[: k + 2, : k + 1], right, rcond=None)[0]
+        left = float(np.linalg.norm(right - H[: k + 2, : k + 1] @ y)) / first
+        if left <= tol or norm <= 1e-14 * first:
+            break
+        basis.append(w / norm)
+        solved.append(z / norm)
+    inside = xp.zeros_like(b)
+    for j, share in enumerate(y):
+        x, Fx, inside = x + share * solved[j], Fx + share * images[j], inside + share * basis[j]
+    return x, Fx, b - inside - Fx, left

@@ -5,7 +5,7 @@
 A grouping with one effect a level (or an intercept and slopes) makes one leaf a level: the students of a table of
 ratings, an effect for every row, points that condition on knots. One compiled pass eliminates them straight into the
 storage of the rest. The rest is a dense matrix where they fill it (``DenseRest``, factorised by LAPACK), or has an
-order of its own in which it stays sparse (``sparse.py``, by fronts).
+order of its own in which it stays sparse (``supernodal.py``, by fronts).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import scipy.sparse as sp
 
 from .dense import NotPositiveDefinite, cholesky, inverse_from, solve_lower, triangular_inverse
 from .factorisation import StoredAnalysis, StoredFactorisation
-from .pairs import RowPairs
+from .row_pairs import RowPairs
 from .rows import PARALLEL, on_every_core
-from .sparse import SymbolicCholesky
+from .supernodal import SymbolicCholesky
 from .tally import note
 
 T = TypeVar("T")

@@ -20,12 +20,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .threads import cores, one_thread, side_by_side
+from .machine import cores, one_thread, side_by_side
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from .sparse import SymbolicCholesky
+    from .supernodal import SymbolicCholesky
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
     times(X, u)     X u              adjoint(X, a)       X' a               bordered(X, w)      [X, 1]' diag(w) [X, 1]
     row_norms(X, v) rowsum(X^2 v)    row_squares(X, U)   rowsum((X U)^2)    row_products(X, Q)  rowsum((X Q) o X)
 
-X is an array, or makes blocks of rows when they are asked for (``Rows``). Other matrices are in ``matrices.py``.
+X is an array, or makes blocks of rows when they are asked for (``Rows``). Other matrices are in ``matrix_designs.py``.
 
 Each core walks a stretch of rows with BLAS held to one thread: on blocks that fit in cache BLAS's own threads wait for
 each other longer than they work, ten times longer on a busy machine. No temporary is as large as X.
@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from .threads import cores, one_thread, side_by_side
+from .machine import cores, one_thread, side_by_side
 
 _CACHE = 1 << 16  # entries of a block: it and a copy of it stay in the second-level cache
 _FEWEST = 256  # rows of a block: fewer do not repay the call

@@ -21,8 +21,8 @@ from ..inference import solver_for
 from ..iterative import learn as learn_by_probes
 from ..iterative.layout import SMALL, LatentLayout
 from ..iterative.probed_evidence import BegunNear, near
-from ..linalg.memory import physical_memory
-from ..linalg.sparse import Cost, factor_cost
+from ..linalg.machine import physical_memory
+from ..linalg.supernodal import Cost, factor_cost
 from ..terms import SumOfTerms
 from . import remarks, tables
 from .base import Engine

@@ -20,7 +20,7 @@ import numpy as np
 from ..checks import count, optional, problem
 from ..likelihoods.base import slice_rows
 from ..linalg.arrays import Seed, to_numpy
-from ..linalg.memory import physical_memory
+from ..linalg.machine import physical_memory
 from . import predictions, tables
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from .adjoint import PriorAdjoint
 from .base import Factor, NewRows, Predictors, Prior
 from .latent_priors import DenseCovariance, Features
-from .newton import NewtonSystem
+from .newton_systems import NewtonSystem
 from .sparse import SparsePrecision
 
 __all__ = [

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from ..checks import problem
 from ..linalg.arrays import Array, asarray, to_numpy
 from .base import Factor, Predictors
-from .capabilities import HasCovarianceAdjoint, HasDesignAdjoint, HasPrecisionAdjoint, Weights
+from .prior_capabilities import HasCovarianceAdjoint, HasDesignAdjoint, HasPrecisionAdjoint, Weights
 
 _WHERE = "posterior.adjoint"
 

@@ -9,7 +9,7 @@ certificates, gradients, predictions, samples. With S = W Sigma W', Lam = diag(l
 A prior of one's own needs ``Predictors.variance``, ``apply``, ``at`` and ``restrict``, and ``Factor.log_det``,
 ``variance``, ``apply`` and ``sample``: the abstract ones. Everything else follows from these, its latents being its
 predictors; a prior that knows a quicker or a more exact way overrides it. What only some can answer is a capability
-(``capabilities.py``).
+(``prior_capabilities.py``).
 
 Shapes. N observations with C predictors: mt, alpha, lam, rho are (N, C); potentials are (N, P). Predictors of one
 observation are independent a priori (C blocks) or correlated (one block of N*C rows, observation by observation).
@@ -31,8 +31,8 @@ from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.dense import asarray_index
 from ..linalg.design import HOST
 from .lines import Lines
-from .newton import NewtonSystem as NewtonSystem  # part of the contract: what ``Factor.direction`` is given
-from .newton import OtherWeights, iterated
+from .newton_systems import NewtonSystem as NewtonSystem  # part of the contract: what ``Factor.direction`` is given
+from .newton_systems import OtherWeights, iterated
 from .row_covariances import RowCovariances
 
 Product = Callable[[Array], Array]

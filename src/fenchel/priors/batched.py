@@ -23,7 +23,7 @@ from ..linalg import small
 from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from .base import EPS, Factor, NewRows, Predictors, Prior
-from .newton import NewtonSystem, iterated
+from .newton_systems import NewtonSystem, iterated
 
 
 class BatchedFeatures(Prior):

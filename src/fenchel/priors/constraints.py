@@ -9,12 +9,12 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from ..checks import choice, finite, numeric, problem
-from ..linalg.bases import split_local
 from ..linalg.constrained import Constraint
+from ..linalg.constraint_bases import split_local
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.factorisation import SMALL_PIVOT, Factorisation, analyse
-from ..linalg.matrices import checked_indices
-from ..linalg.sparse import symmetric_csc
+from ..linalg.matrix_designs import checked_indices
+from ..linalg.supernodal import symmetric_csc
 
 _APART = 1e-6  # of the square of a row of length 1 outside the span of others, above which rows are independent
 _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4

@@ -1,7 +1,10 @@
-"""A dense prior covariance: z ~ N(mean, covariance), eta = design z + offset.
+"""Priors given by their latents: z ~ N(mean, Sigma), eta = design z + offset.
 
-The matrix is used as it is: nothing is inverted, no jitter is added, and a kernel matrix that is singular up to
-rounding (equal inputs, long length scales) is welcome.
+``DenseCovariance`` uses its matrix as it is: nothing is inverted, no jitter is added, and a kernel matrix that is
+singular up to rounding (equal inputs, long length scales) is welcome. ``Features`` are linear models with Gaussian
+weights: Bayesian generalised linear models and random features. Either works with N x N or with L x L matrices,
+whichever are smaller; the answers are the same. ``LatentPrior`` holds what they and ``SparsePrecision`` share: the
+checks and one layout for all.
 """
 
 from __future__ import annotations
@@ -18,14 +21,13 @@ from ..files import Stated
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST, Design, Identity
-from ..linalg.matrices import as_design
+from ..linalg.matrix_designs import as_design
 from .base import Predictors, Prior
 from .predictors import Blocks, Latents, Seen
 from .rowspace import RowPredictors
 from .weightspace import WeightPredictors
 
 
-# -- From what the user gave to bound predictors: checks, one layout for all, and the choice of space ---
 class LatentPrior(Prior, Stated):
     """A prior given by its latents: what its kinds share."""
 
@@ -123,7 +125,6 @@ def in_smaller_space(seen: Seen, coupled: bool) -> RowPredictors | WeightPredict
     return RowPredictors(replace(seen, designs=[W.multiplied_out()] * len(seen.designs)))
 
 
-# -- A dense covariance ----------------------------------------------------------------------------
 class DenseCovariance(LatentPrior):
     """A Gaussian prior given by its covariance matrix.
 
@@ -254,9 +255,6 @@ def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Arra
     return S
 
 
-# -- A linear model with Gaussian weights: z ~ N(mean, variance), eta = design z + offset ----------
-# Bayesian generalised linear models and random features. The work is done with L x L matrices when there are more rows
-# than weights, with N x N ones otherwise; the answers are the same.
 class Features(LatentPrior):
     """Weights with a Gaussian prior on given features.
 

@@ -1,6 +1,12 @@
 """What both engines share: C independent blocks of N rows, or one block of N*C correlated rows.
 
 A block b holds the predictors ``groups[b]``; its vectors are (N, C)[:, group] flattened observation by observation.
+``Latents`` is the Gaussian z ~ N(mu, Sigma) of a block, ``Seen`` what all observations see of it through the rows of W.
+
+New rows of a fitted prior are given by a design or by covariances with the latents:
+
+    by design     eta* = W* z + offset*,              mean W* m,           variance diag(W* V W*')
+    by cross      c = Cov(eta*, z), Var(eta*) known   mean -c' W' alpha,   variance Var(eta*) - what the data explain
 """
 
 from __future__ import annotations
@@ -17,14 +23,11 @@ from ..checks import finite, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.dense import asarray_index, diagonal_matrix, diagonal_of, semidefinite_root, solve_lower
 from ..linalg.design import Design, Scaled
-from ..linalg.matrices import array_design, as_design, is_sparse
+from ..linalg.matrix_designs import array_design, as_design, is_sparse
 from .base import EPS, Factor, NewRows, Predictors
-from .capabilities import HasWeights
 from .lines import Lines, lines_of_design
+from .prior_capabilities import HasWeights
 
-# -- New rows of a fitted prior: what a user says of them, checked, and what the latents then say of eta there ---
-# by design     eta* = W* z + offset*,             mean W* m,           variance diag(W* V W*')
-# by cross      c = Cov(eta*, z), Var(eta*) known   mean -c' W' alpha,   variance Var(eta*) - what the data explain
 _WHERE = "posterior.predict"
 _LOST = 1e-6  # of a prior variance: a posterior one below minus this is no rounding
 
@@ -123,10 +126,8 @@ def predicted(factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array 
     return assembled(predictors, new, mean[:, None], spread)
 
 
-# -- The Gaussian z ~ N(mu, Sigma) seen through the rows of a design W: what needs Sigma and W together ---
-# Sigma is a vector (independent latents) or a full matrix.
 class Latents:
-    """mu (L,), Sigma as a vector (L,) or a matrix (L, L)."""
+    """z ~ N(mu, Sigma): mu (L,), Sigma as a vector (L,) of independent latents or a matrix (L, L)."""
 
     def __init__(self, mean: Array, Sigma: Array) -> None:
         self.mean, self.Sigma = mean, Sigma
@@ -185,7 +186,6 @@ class Latents:
         return self.root[:, None] * u if self.root.ndim == 1 else self.root @ u
 
 
-# -- Blocks of predictors --------------------------------------------------------------------------
 class Blocks:
     """Moves vectors between (N, C) and the blocks' own flat form."""
 

@@ -5,7 +5,11 @@ One Newton iteration is four Choleskys' worth of flops, in one buffer of N^2 dou
     B = I + Lam^1/2 S Lam^1/2 = L L'     potrf      log|B|
     L^-1                                 trtri      rho = (1 - diag B^-1) / lam, the gap
     B^-1                                 lauum      Vt = Lam^-1/2 (I - B^-1) Lam^-1/2
-    K = I + q M q                        potrf      Newton's direction (row_newton.py)
+    K = I + q M q                        potrf      Newton's direction: ds = -K^-1(q g) / q, q = sqrt(J),
+                                                    M = S + 1/2 Vt o Vt, in the memory of the factor
+
+For a softmax, with E_c = q_c K_c^-1 q_c and T = diag(slack) + sum_c E_c: nu = T^-1 sum_c E_c g_c,
+dtau_c = -E_c (g_c - nu) and ds_c = dtau_c / spread_c - nu: C such iterations and one Cholesky, never (CN)^3.
 """
 
 from __future__ import annotations
@@ -17,23 +21,19 @@ from functools import cached_property
 import numpy as np
 
 from .. import gates
-from ..linalg import dense, orthogonal
+from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
-from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Identity, Index
+from ..linalg.krylov import conjugate_gradients
 from .base import Product
 from .lines import Lines, lines_of_covariance
-from .newton import NewtonSystem
+from .newton_systems import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .row_covariances import LatentCovariances
 from .rowblock import DEAD, RowBlock, RowFactor
 
-# -- Newton's direction over N x N blocks, in the memory of their factors --------------------------
-# K = I + q M q,    ds = -K^-1(q g) / q,    M = S + 1/2 Vt o Vt,    q = sqrt(J)
-#
-# For a softmax, with E_c = q_c K_c^-1 q_c and T = diag(slack) + sum_c E_c: nu = T^-1 sum_c E_c g_c,
-# dtau_c = -E_c (g_c - nu) and ds_c = dtau_c / spread_c - nu: C such iterations and one Cholesky, never (CN)^3.
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
+_LOST = 1e6  # diag(B^-1) diag(B) from which the difference of two variances has lost as much
 
 
 def direction(factor: RowsFactor, system: NewtonSystem) -> tuple[Array, Array]:
@@ -156,10 +156,6 @@ def newton_matrices(factor: RowsFactor, system: NewtonSystem, q: Array) -> Itera
             tile = [xp.concat([xp.concat([A] * reps, axis=1)] * reps, axis=0) for A in (S, Vt)]
             M = left[:, None] * tile[0] * left[None, :] + 0.5 * slope[:, None] * tile[1] ** 2 * slope[None, :]
             yield M + dense.diagonal_matrix(1.0 + extra)
-
-
-# -- Predictors and factors ------------------------------------------------------------------------
-_LOST = 1e6  # diag(B^-1) diag(B) from which the difference of two variances has lost as much
 
 
 class RowPredictors(LatentPredictors):
@@ -289,10 +285,10 @@ class RowsFactor(BlockFactor):
             if isinstance(W, Identity):  # the latents are the predictors
                 out.append(part.marginals()[0])
                 continue
-            xp, small = namespace(part.lam), z.n * (z.n + part.lam.shape[0]) <= orthogonal.AT_MOST
+            xp, small = namespace(part.lam), z.n * (z.n + part.lam.shape[0]) <= dense.QR_ENTRIES
             lost = float(xp.max(part.marginals()[1] * (1.0 + part.lam * part.block.diagonal))) > _LOST
             if lost and small and is_numpy(part.lam) and not isinstance(W, Index):
-                L = orthogonal.root_by_rows(to_numpy(z.whiten(W).toarray()), part.lam)
+                L = dense.root_by_rows(to_numpy(z.whiten(W).toarray()), part.lam)
                 out.append(np.sum(z.color(dense.solve_lower(L, np.eye(L.shape[0]), transposed=True)) ** 2, axis=1))
                 continue
             left = z.variance() - part.explained(z.cross(W).T)

@@ -24,15 +24,15 @@ import scipy.sparse as sp
 from .. import gates
 from ..checks import problem
 from ..linalg.arrays import Array, ArrayLike, to_numpy
-from ..linalg.cg import conjugate_gradients
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import HOST, Design
 from ..linalg.factorisation import Factorisation, analyse
-from ..linalg.sparse import symmetric_csc
+from ..linalg.krylov import conjugate_gradients
+from ..linalg.supernodal import symmetric_csc
 from .base import EPS, Prior, Product
 from .constraints import constrained
 from .latent_priors import LatentPrior
-from .newton import NewtonSystem, iterated
+from .newton_systems import NewtonSystem, iterated
 from .predictors import BlockFactor, LatentPredictors, Latents, Seen
 from .row_covariances import SparseCovariances
 from .sparsity import Pattern

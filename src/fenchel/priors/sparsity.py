@@ -24,7 +24,7 @@ from ..checks import problem
 from ..linalg.arrays import ArrayLike
 from ..linalg.constrained import Constraint
 from ..linalg.factorisation import Analysis, Factorisation, StoredAnalysis, analyse
-from ..linalg.pairs import DesignRows
+from ..linalg.row_pairs import DesignRows
 
 _SAME = 1e-13  # by how much, relatively, the ratios of entries may differ that are one number
 _PAIRS = 2**22  # pairs of latents that rows touch, looked up at a time

@@ -23,18 +23,21 @@ from typing import Any
 import numpy as np
 
 from .. import gates
-from ..linalg import dense, orthogonal
+from ..linalg import dense
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
-from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Scaled
-from ..linalg.matrices import array_design
+from ..linalg.krylov import conjugate_gradients
+from ..linalg.matrix_designs import array_design
 from .base import EPS, Predictors, Product
-from .newton import NewtonSystem
+from .newton_systems import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .row_covariances import WeightCovariances
 
+_SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
+_NEARLY_SINGULAR = 1e-8  # a pivot's share of its diagonal entry below which Cholesky has lost half of its digits
+_NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
 
-# -- Preconditioners of Newton's system over N x L features: from the factor at hand, or by Woodbury in L x L ---
+
 def on_device(x: Array) -> dict[str, Any]:
     """The device argument of array creation; numpy wants none."""
     return {} if isinstance(x, np.ndarray) else {"device": x.device}
@@ -148,12 +151,6 @@ class Woodbury:
         return Jr - self._J(image), image
 
 
-# -- Predictors and factors ------------------------------------------------------------------------
-_SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
-_NEARLY_SINGULAR = 1e-8  # a pivot's share of its diagonal entry below which Cholesky has lost half of its digits
-_NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
-
-
 class WeightFactor:
     """A = I + X' Lam X = L L' of one block."""
 
@@ -178,9 +175,9 @@ class WeightFactor:
     def _root_by_rows(self) -> bool:
         """L without forming A, if X is small and on the host."""
         n, L = self.X.shape
-        if n * L > orthogonal.AT_MOST or not isinstance(self.lam, np.ndarray):
+        if n * L > dense.QR_ENTRIES or not isinstance(self.lam, np.ndarray):
             return False
-        self.L, self.by_rows = orthogonal.root_by_rows(to_numpy(self.X.times(np.eye(L))), self.lam), True
+        self.L, self.by_rows = dense.root_by_rows(to_numpy(self.X.times(np.eye(L))), self.lam), True
         return True
 
     @cached_property

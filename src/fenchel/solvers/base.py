@@ -25,7 +25,6 @@ from ..posterior import Posterior
 from ..problem import Point, Problem
 from .initial_point import levelled
 
-# -- How a run ended: a code that programs read, the numbers that decided, and the sentence they make for people ---
 _ASK_FOR_LESS = (
     " of it; ask for a larger tol, or give the likelihood more noise or the prior less variance in the directions that "
     "the data do not tell"
@@ -34,7 +33,7 @@ _ASK_FOR_LESS = (
 
 @dataclass(frozen=True)
 class Ending(Stated):
-    """The end of a run.
+    """The end of a run: a code that programs read, the numbers that decided, and the sentence they make for people.
 
     Attributes
     ----------
@@ -107,7 +106,6 @@ class Ending(Stated):
         return cls("rounding", "rounding of the elbo", rounding / scale, tol, reason, _ASK_FOR_LESS)
 
 
-# -- The contract ----------------------------------------------------------------------------------
 Callback = Callable[[dict[str, float]], object]
 DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 
@@ -367,10 +365,9 @@ def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
     return default, DEFAULT_TAKEN
 
 
-# -- A live line while a long fit runs, on ``rich``. Off unless asked for --------------------------
 @contextmanager
 def reporting(show: bool, title: str, callback: Callback | None) -> Iterator[Callback | None]:
-    """A callback that also draws the progress line when ``show`` is true."""
+    """A callback that also draws a live line, by ``rich``, when ``show`` is true."""
     if not show:
         yield callback
         return

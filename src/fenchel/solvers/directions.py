@@ -1,7 +1,7 @@
 """Newton's directions, of the dual and of the ELBO, solved the more exactly the nearer the optimum is.
 
 dual   ds = -(I + M J)^-1 (s - s*)
-ELBO   the coupled system in (h, rho); see ``priors/coupled.py``
+ELBO   the coupled system in (h, rho); see ``priors/newton_systems.py``
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..linalg.arrays import Array
 from ..linalg.dense import NotPositiveDefinite
 from ..primal import PrimalPoint
 from ..priors.base import NewtonSystem
-from ..priors.coupled import Step, coupled_direction
+from ..priors.newton_systems import Step, coupled_direction
 from ..problem import Point
 from .base import Iterate, relative
 

@@ -3,8 +3,12 @@
 The search walks in the sites (beta, lam) of q and judges by the ELBO P. Its direction is Newton's in the marginals
 (h, rho), by conjugate gradients whose first step is the natural gradient; one factorisation a step, the one that
 evaluates P. It starts where a loosely solved dual of the tightest convex bound ends: from there one to three steps
-suffice at moderate variances. Start, direction and search are of ``coupled_start.py``, ``directions.py`` and
-``coupled_search.py``; many rows with few weights take the steps of ``row_steps.py``.
+suffice at moderate variances. Its parts: ``CoupledStart``, ``CoupledSearch`` and the direction of ``directions.py``;
+many rows with few weights take the steps of ``row_steps.py``. A step is whole unless P falls; where P cannot tell any
+more, by rounding or by the rule of its expectations, the certificate judges. Where Newton's direction leads nowhere,
+the natural gradient is taken:
+
+    lam <- (1-t) lam + t lam+,   b <- (1-t)(lam h - beta) + t (lam+ h - alpha+)
 """
 
 from __future__ import annotations
@@ -20,19 +24,14 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, SLOW, SLOW_STEPS
 from ..primal import PrimalPoint, from_marginals, with_slopes
-from ..priors.capabilities import HasFewWeights, weights_of
-from ..priors.coupled import Step
+from ..priors.newton_systems import Step
+from ..priors.prior_capabilities import HasFewWeights, weights_of
 from ..problem import Point, Problem
 from .base import DEFAULT_TAKEN, Outcome, Solver, Stopping, no_start, relative
 from .directions import CoupledDirection
 from .newton import MirrorNewton
 from .row_steps import RowSteps
 
-# -- How far the coupled Newton method goes along its direction, and the natural gradient where that leads nowhere ---
-# lam <- (1-t) lam + t lam+,   b <- (1-t)(lam h - beta) + t (lam+ h - alpha+)          the natural gradient
-#
-# A step is whole unless P falls; where P cannot tell any more, by rounding or by the rule of its
-# expectations, the certificate judges.
 Found = tuple[PrimalPoint, float]  # the next point and its step
 
 
@@ -92,10 +91,9 @@ class CoupledSearch:
         return None
 
 
-# -- Where the coupled Newton method begins: at the optimum of a dual nearby, solved loosely, or at the user's start -
 @dataclass(frozen=True)
 class CoupledStart:
-    """A first point for bounds without a dual."""
+    """A first point for bounds without a dual: the optimum of a dual nearby, solved loosely, or the user's start."""
 
     rows: RowSteps = field(default_factory=RowSteps)  # where rows are many and weights few
     dual: MirrorNewton = field(default_factory=MirrorNewton)  # solves the dual of a convex bound nearby
@@ -182,7 +180,6 @@ class CoupledStart:
         raise no_start(problem, lam)
 
 
-# -- The solver ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CoupledNewton(Solver):
     """The solver of ``bound="exact"`` and of every other bound without a dual.

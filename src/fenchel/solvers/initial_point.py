@@ -1,7 +1,16 @@
-"""A first s of many rows, such that their alphas are 0 where they can be, and else sum to next to nothing.
+"""Starting points where rows are many.
 
-A wide prior of a level, or of a group's, multiplies their sum: halves of a count in each of a thousand rows put h
+``levelled`` chooses s so that each alpha_n is zero where that is near, or the alphas sum to nearly zero: a wide prior
+of a level, or of a group's, multiplies their sum, so that halves of a count in each of a thousand rows put h
 thousands away from the data, and Newton's method takes half its steps to come back.
+
+With millions of rows and few weights (``is_tall``) a sample of the rows knows the weights to a fraction, and Newton
+has a step or two left where the likelihood's own start is ten away:
+
+    s = a_h h,    h = mt - X X_few' alpha_few
+
+The rows of the sample weigh more in its stead, so that prior and likelihood are balanced as they are in the whole. A
+sample that is tall itself starts the same way.
 """
 
 from __future__ import annotations
@@ -13,11 +22,13 @@ import numpy as np
 from .. import gates
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import asarray_index
-from ..priors.capabilities import HasFewWeights
+from ..priors.prior_capabilities import HasFewWeights
 from ..problem import Problem
 
 _SHORT = 0.6  # of tau: what a row may move for an alpha of 0; the zeros among counts cannot
 _STEPS = 8  # of Newton's method for one number
+SHARE = 16  # one row in so many
+_ENOUGH = 64  # rows of a sample for each weight
 
 
 def levelled(problem: Problem, s: Array) -> Array:
@@ -36,17 +47,6 @@ def levelled(problem: Problem, s: Array) -> Array:
             break
         there = there - left / slope
     return there
-
-
-# -- A start for tall problems: the fit of a share of the rows, seen by all of them ----------------
-# s = a_h h,    h = mt - X X_few' alpha_few
-#
-# With millions of rows and few weights a sample of the rows knows the weights to a fraction, and
-# Newton has a step or two left where the likelihood's own start is ten away. The rows of the
-# sample weigh more in its stead, so that prior and likelihood are balanced as they are in the
-# whole. A sample that is tall itself starts the same way.
-SHARE = 16  # one row in so many
-_ENOUGH = 64  # rows of a sample for each weight
 
 
 def is_enough(n: int, n_weights: int) -> bool:

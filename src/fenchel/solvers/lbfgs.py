@@ -4,7 +4,10 @@
 
 then Armijo or Wolfe on the dual as if it were unconstrained, because the conjugates are barriers. It solves
 well-conditioned problems; where it stalls it says so, with the true gap. A symmetric softmax lives on sum tau = 1, so
-its last class is eliminated. The iteration itself, shared with the rivals, is ``quasi_newton.py``.
+its last class is eliminated. The iteration itself is ``descend``, which the rivals share: L-BFGS on a ``Landscape``
+with walls,
+
+    x <- x + delta d,   d = -H g,   delta <= (1 - eps) limit(x, d)
 """
 
 from __future__ import annotations
@@ -23,11 +26,6 @@ from ..linalg.tolerances import ARMIJO
 from ..problem import Point, Problem
 from .base import Outcome, Solver, Stopping
 
-# -- L-BFGS on a landscape with walls: what the paper's solver and its rivals share ----------------
-# x <- x + delta d,   d = -H g,   delta <= (1 - eps) limit(x, d)
-#
-# A search stays inside the walls and satisfies Armijo, and the (weak) Wolfe condition if asked,
-# by bisection.
 P = TypeVar("P")
 Pairs = deque[tuple[np.ndarray, np.ndarray]]
 
@@ -136,7 +134,6 @@ def two_loop(g: np.ndarray, pairs: Pairs) -> np.ndarray:
     return q
 
 
-# -- The solver ------------------------------------------------------------------------------------
 _SEARCHES = {"wolfe": WalledSearch(), "armijo": WalledSearch(wolfe=None)}
 
 

@@ -3,7 +3,13 @@
     ds = -(I + M J)^-1 (s - s*),    J = dtau/ds
 
 Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is of
-``directions.py``, how far to go along it of ``mirror_search.py``.
+``directions.py``; how far to go along it is a ``MirrorSearch``:
+
+A step is whole unless it would move a coordinate beyond the likelihood's reach, where exp would overshoot. It need not
+lower the dual at once: under a wide prior the curve tau(s) leaves the stiff directions of S, the dual rises, and the
+next Newton step, exact in those directions, more than pays it back. After some steps without a new best the search
+goes back to the best one and takes a careful step. Where the promised decrease is below rounding of the dual, the gap
+judges: a sum of nonnegative terms, it keeps its digits.
 """
 
 from __future__ import annotations
@@ -18,19 +24,12 @@ from ..checks import instance, scalar
 from ..linalg.arrays import Array, namespace
 from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
-from ..priors.capabilities import HasFewWeights
+from ..priors.prior_capabilities import HasFewWeights
 from ..problem import Point, Problem
 from .base import Finisher, Outcome, Solver, Stopping, relative
 from .directions import MirrorDirection
 from .initial_point import is_tall, levelled, refined, sampled, start_of
 
-# -- How far mirror Newton goes along its direction: whole steps on trust, careful ones when trust is spent ---
-# A step is whole unless it would move a coordinate beyond the likelihood's reach, where exp would
-# overshoot. It need not lower the dual at once: under a wide prior the curve tau(s) leaves the
-# stiff directions of S, the dual rises, and the next Newton step, exact in those directions, more
-# than pays it back. After some steps without a new best the search goes back to the best one and
-# takes a careful step. Where the promised decrease is below rounding of the dual, the gap judges:
-# a sum of nonnegative terms, it keeps its digits.
 _MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
 
 Found = tuple[Point, float]  # the next point and its step
@@ -164,7 +163,6 @@ def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
     return held - xp.where(system.slack[:, None] > 0.0, reference, 0.0 * ds - mean)
 
 
-# -- The solver ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class MirrorNewton(Solver):
     """The default solver.

@@ -25,7 +25,7 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import SLOW
 from ..primal import PrimalPoint, with_slopes
-from ..priors.capabilities import HasFewWeights, SolvesForWeights
+from ..priors.prior_capabilities import HasFewWeights, SolvesForWeights
 from ..problem import Problem
 from .base import Ending, Stopping
 from .initial_point import is_tall, sampled

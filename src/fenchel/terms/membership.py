@@ -19,7 +19,7 @@ from ..checks import Refusal, finite, numeric, problem
 from ..gmrf.precisions import ScaledStructure
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import listed, present
-from ..linalg.sparse import symmetric_csc
+from ..linalg.supernodal import symmetric_csc
 from ..priors.sparse import SparsePrecision
 from .base import Hyperparameter, Rows, deviation, one_each, typical
 from .grouped import LevelTerm

@@ -18,7 +18,7 @@ from ..gmrf.precisions import RepeatedCovariance
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import present
-from ..linalg.moments import Moments, column_moments
+from ..linalg.standardized import Moments, column_moments
 from .base import Hyperparameter, Rows, deviation, partial_correlation
 from .covariates import Covariate
 from .grouped import LevelTerm

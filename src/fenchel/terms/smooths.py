@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from ..checks import choice, count, numeric, problem
 from ..gmrf.precisions import DiagonalSum
 from ..inputs.frames import DataTable
-from ..linalg.moments import Moments, column_moments
+from ..linalg.standardized import Moments, column_moments
 from .base import Rows, Term, deviation
 from .bases import BASES, Basis, ByValues, Centred, most
 from .coordinates import numbers_of, spans_of

@@ -26,8 +26,7 @@ from ...corrections.importance import ImportanceSample
 from ...linalg.arrays import to_numpy
 from ...problem import Problem
 from ...solvers.base import Callback
-from ...solvers.restored import kept_numbers, restored
-from ...solvers.solution import Solution
+from ...solvers.solution import Solution, kept_numbers, restored
 from ...tasks import Jobs, run_tasks
 from ..evidence import Evidence, WarmStarts
 from ..mode import Coordinates, Evaluation, Mode, mode_of

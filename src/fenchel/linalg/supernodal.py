@@ -18,7 +18,7 @@ from . import parallel_tree
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
 from .factorisation import StoredAnalysis, StoredFactorisation
-from .matrices import checked_indices
+from .matrix_designs import checked_indices
 from .tally import note
 
 

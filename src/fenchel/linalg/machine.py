@@ -1,14 +1,22 @@
-"""BLAS on one thread for a while, where its threads would wait for each other longer than they work; ours instead."""
+"""The machine: how many threads there are for whom, and how much memory.
+
+BLAS is held to one thread where its threads would wait for each other longer than they work; ours run instead.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container's memory
 
 _lock = Lock()
 _held = 0  # how many callers, on any thread of Python, hold BLAS to one thread now
@@ -86,3 +94,15 @@ def _set(counts: list[int]) -> None:
             library.set_num_threads(count)
         # threadpoolctl lets the first thread alone set it until told otherwise; the last out may be another
         getattr(library, "clear_controlling_thread", lambda: None)()
+
+
+def physical_memory() -> float:
+    """Bytes of memory this process may hope for: the machine's, or its container's if that is less."""
+    try:
+        most = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):
+        most = 8.0 * 2**30  # a guess where the system does not say
+    for name in _LIMITS:
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            most = min(most, float(Path(name).read_text()))
+    return most
