@@ -18,7 +18,7 @@ from fenchel.cli import main
 from fenchel.datasets import load_germany
 from fenchel.inference import infer
 from fenchel.likelihoods import Poisson
-from fenchel.paper.settings import Result
+from fenchel.paper.reproduce import Result
 from fenchel.priors import DenseCovariance
 from fenchel.report import Section
 

@@ -11,7 +11,7 @@ from fenchel.inference import infer
 from fenchel.paper import germany
 from fenchel.paper.germany_fits import PAPER, TOL, fit, readings, split
 from fenchel.paper.germany_page import page
-from fenchel.paper.settings import Result, Settings, plain
+from fenchel.paper.reproduce import Result, Settings, plain
 from fenchel.report import write_report
 
 SETTINGS = Settings(quick=True)

@@ -11,7 +11,7 @@ from fenchel import infer
 from fenchel.likelihoods import BernoulliLogit, StochasticVolatility
 from fenchel.paper import logistic, volatility
 from fenchel.paper.race import WITHIN
-from fenchel.paper.settings import Settings, plain
+from fenchel.paper.reproduce import Settings, plain
 
 QUICK = Settings(quick=True, cap=1.0)
 
@@ -50,7 +50,7 @@ def same_optimum(entries, best):
 
 
 def test_the_volatility_page(series, tmp_path):
-    from fenchel.paper.volatility_page import page
+    from fenchel.paper.volatility import page
 
     numbers = whole(page(series), tmp_path)
     assert numbers["zero_returns"] == 35

@@ -21,10 +21,10 @@ from fenchel.likelihoods import (
     StochasticVolatility,
 )
 from fenchel.paper import rivals
-from fenchel.paper.rivals.geometry import Geometry
-from fenchel.paper.rivals.opper_archambeau import Surface as MeanLambda
+from fenchel.paper.rivals.base import Geometry
+from fenchel.paper.rivals.mean_and_lam import MeanLamSurface as MeanLambda
 from fenchel.paper.rivals.primal import Primal
-from fenchel.paper.rivals.primal import Surface as MeanCovariance
+from fenchel.paper.rivals.primal import PrimalSurface as MeanCovariance
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.problem import Problem
 from fenchel.solvers.base import Stopping

@@ -257,8 +257,8 @@ def reproduce(targets: tuple[str, ...], quick: bool, out: Path, jobs: int, cap: 
     """
     names = [name for name in _TARGETS if not targets or "all" in targets or name in targets]
     with _writing_to(out):
+        from .paper.reproduce import Settings
         from .paper.reproduce import reproduce as run
-        from .paper.settings import Settings
 
         run(names, Settings(quick=quick, jobs=jobs, cap=cap, seed=seed), out, quiet=quiet)
 

@@ -29,6 +29,7 @@ from .germany_fits import (
     Fit,
     Maxima,
     Pair,
+    Race,
     Reading,
     Split,
     Surface,
@@ -37,13 +38,13 @@ from .germany_fits import (
     in_parallel,
     inside_intervals,
     maxima,
+    race_at,
     readings,
     split,
     surface,
 )
-from .germany_race import Race, race_at
 from .race import race_numbers
-from .settings import Result, Settings, versions
+from .reproduce import Result, Settings, versions
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from ..plots import plot_contours, plot_map, plot_race
 from ..report import Picture, Pre, Row, Section, Table
 from ..solvers import Solution
 from .germany import Study, numbers
-from .germany_fits import LEVEL_VARIANCE, PAPER, TOL, Fit, Pair, Reading
-from .germany_race import BANDWIDTH, Race
-from .race import race_table
-from .settings import Result, Settings
+from .germany_fits import BANDWIDTH, LEVEL_VARIANCE, PAPER, TOL, Pair, Race, Reading
+from .race import LBFGS, OPPER, methods_table, others_table, race_lines, race_table
+from .reproduce import Result, Settings
 
 _DEPTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)  # contours, nats below the maximum
 _HEADINGS = {
@@ -41,7 +40,7 @@ def page(study: Study, settings: Settings) -> Result:
         picture = _race_picture(run)
         figures[f"race_{i}"] = picture.figure
         caption = f"At {_pair(run.at)}, {run.title}; certified optimum {run.best:.4f}. Ratios to the first line."
-        blocks += [picture, race_table(run.entries, run.best, caption), _others(run)]
+        blocks += [picture, race_table(run.entries, run.best, caption), others_table(run.entries, _others_caption(run))]
     sections.append(Section("Germany: every method on one clock", blocks))
     return Result(
         name="germany",
@@ -120,9 +119,11 @@ def _lead(study: Study) -> Section:
 
 def _contours(study: Study, reading: Reading, which: str) -> Picture:
     top, surface = study.maxima[reading.key], study.surfaces[reading.key]
-    one: Fit = getattr(top, which)
-    peak = float(getattr(one, which))
-    values = getattr(surface, which) - peak
+    if which == "train":
+        one, on_edge, peak, values = top.train, top.train_edge, top.train.train, surface.train
+    else:
+        one, on_edge, peak, values = top.test, top.test_edge, top.test.test, surface.test
+    values = values - peak
     levels = [-d for d in _DEPTHS if d < -values.min()]
     unit = 10.0 ** np.floor(np.log10(-values.min()))
     levels = sorted({*levels, float(np.floor(values.min() / unit) * unit), max(0.0, float(values.max()))})
@@ -143,7 +144,7 @@ def _contours(study: Study, reading: Reading, which: str) -> Picture:
         cmap="viridis",
     )
     caption = f"{which.capitalize()} log-likelihood; its maximum is {peak:.2f} at {_pair(one.at)}"
-    caption += _edge(getattr(top, f"{which}_edge")) + f". Marked: the paper's {PAPER[0]:g}, {PAPER[1]:g}."
+    caption += _edge(on_edge) + f". Marked: the paper's {PAPER[0]:g}, {PAPER[1]:g}."
     alt = f"Contours of the {which} log-likelihood over k_u and k_v, {reading.title}, with the maximum and the paper's"
     return Picture(ax.figure, alt, caption)
 
@@ -282,7 +283,6 @@ def _clock_words(study: Study) -> list[Any]:
     apart = max(abs(run.best - run.sparse_elbo) for run in study.races)
     ends = [end for run in study.races for end in run.ends.values()]
     late = [f"{', '.join(run.late)} ({run.title})" for run in study.races if run.late]
-    words = [(e.name, e.runner.settings) for e in first.entries]
     return [
         f"At the paper's setting the dual Newton reaches relative gap {TOL:g} in {_steps(first.newton)} iterations "
         f"(it ends at {gap:.1e}; {first.newton_dense.n_iter} on the dense prior); the paper reports convergence in 6 "
@@ -305,7 +305,7 @@ def _clock_words(study: Study) -> list[Any]:
         f"reach this optimum.{_mean_field(study)} The band of the factor follows the districts' official numbers, "
         f"which run state by state ({BANDWIDTH} below the diagonal). Markers in the figures: iterations 1 to 6, as in "
         "the paper.",
-        Table(["method", "settings"], words, "The methods"),
+        methods_table(first.entries),
     ]
 
 
@@ -314,7 +314,7 @@ def _against(study: Study) -> str:
     parts = []
     for run in study.races:
         by_name = {e.name: e for e in run.entries}
-        dual, rival = by_name["dual L-BFGS"], by_name["Opper-Archambeau"]
+        dual, rival = by_name[LBFGS], by_name[OPPER]
         ours, theirs = (e.seconds_to(run.best - 0.1) for e in (dual, rival))
         if np.isfinite(ours):
             more, end = ("", theirs) if np.isfinite(theirs) else ("more than ", rival.seconds)
@@ -343,29 +343,17 @@ def _mean_field(study: Study) -> str:
 
 
 def _race_picture(run: Race) -> Picture:
-    traces = [(e.name, e.solution.trace) for e in run.entries if e.runner.same_bound and e.solution]
-
-    def best(elbo: np.ndarray) -> np.ndarray:  # so far: an iterate of the dual need not improve on the one before
-        return np.asarray(np.maximum.accumulate(elbo))
-
-    lines = [(name, trace["seconds"], best(trace["elbo"]), trace["iteration"]) for name, trace in traces]
+    lines = []
+    for name, seconds, elbo, iterations in race_lines([e for e in run.entries if e.runner.same_bound]):
+        best = np.maximum.accumulate(elbo)  # an iterate of the dual need not improve on the one before
+        lines.append((name, seconds, best, iterations))
     ax = plot_race(lines, run.best, markers=range(1, 7), title=run.title.capitalize())
     alt = f"Distance from the optimum against seconds for {len(lines)} methods, {run.title}"
     return Picture(ax.figure, alt, f"The best elbo so far, below the certified optimum: {run.title}, {_pair(run.at)}.")
 
 
-def _others(run: Race) -> Table:
-    rows = []
-    for e in run.entries:
-        if not e.runner.same_bound and e.solution is not None:
-            sol = e.solution
-            end = "capped" if e.capped else sol.ending.word
-            rows.append([e.name, f"{sol.log_evidence:.3f}", f"{sol.elbo:.3f}", f"{e.seconds:.3g}", end])
-    return Table(
-        ["method", "own log p(y)", "elbo of its q", "seconds", "end"],
-        rows,
-        f"What other approximations say, {run.title}; the best Gaussian has elbo {run.best:.3f}",
-    )
+def _others_caption(run: Race) -> str:
+    return f"What other approximations say, {run.title}; the best Gaussian has elbo {run.best:.3f}"
 
 
 def _summary(study: Study) -> list[str]:

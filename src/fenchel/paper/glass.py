@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ from ..likelihoods import MultinomialLogit
 from ..priors import DenseCovariance
 from ..solvers import Solution
 from ..tasks import run_tasks
-from .race import WITHIN, Entry, Runner, race
-from .settings import Result, Settings, Tick, silent
+from .race import LBFGS, NEWTON, Entry, Runner, all_runners, race
+from .reproduce import Result, Settings, Tick, silent
 
 LOG_S, LOG_SIGMA = np.linspace(-1.0, 6.0, 11), np.linspace(-1.0, 4.0, 11)
 TOL = 1e-6  # relative gap of every point of a grid
@@ -225,38 +225,7 @@ def shared_latents(data: Split, log_s: float, log_sigma: float) -> DenseCovarian
 
 def runners(quick: bool) -> list[Runner]:
     """The methods in the order of the table; the dual Newton first."""
-    from . import rivals as rival
-
-    wolfe = "L-BFGS, 20 pairs, Wolfe steps"
-    every = [
-        Runner("dual, Newton", infer, "mirror Newton"),
-        Runner("dual, L-BFGS", partial(infer, method="lbfgs"), "the paper's own: feasible L-BFGS in lam, 20 pairs"),
-        Runner(
-            "Opper-Archambeau",
-            partial(rival.opper_archambeau, mean="latent"),
-            f"over m, as the paper has it, and log lam; {wolfe}",
-        ),
-        Runner(
-            "Opper-Archambeau, whitened",
-            partial(rival.opper_archambeau, mean="white"),
-            f"over the whitened mean and log lam; {wolfe}",
-        ),
-        Runner(
-            "Cholesky factor", rival.primal_cholesky, f"Challis and Barber, over m and a factor of V, whitened; {wolfe}"
-        ),
-        Runner("m and V", rival.primal_full, f"over m and V themselves, whitened; {wolfe}"),
-        Runner("coordinate ascent", rival.coordinate_ascent, "Khan et al. 2012, rank-one updates"),
-        Runner("mean field", rival.mean_field, f"diagonal V; {wolfe}", same_bound=False),
-        Runner(
-            "Cholesky factor, banded",
-            partial(rival.primal_cholesky, bandwidth=10),
-            f"a factor with 10 subdiagonals; {wolfe}",
-            same_bound=False,
-        ),
-        Runner("Laplace", rival.laplace, "Newton's method to the mode", same_bound=False),
-        Runner("EP", rival.ep, "scalar likelihoods only", same_bound=False),
-    ]
-    return [r for r in every if not quick or r.name.startswith(("dual", "Opper", "Laplace", "EP"))]
+    return all_runners(10, quick)
 
 
 def agreement(model: tuple[Any, Any, Any], entries: Sequence[Entry], cap: float, tick: Tick) -> list[Entry]:
@@ -314,7 +283,7 @@ def study(settings: Settings) -> Study:
     model = (LIKELIHOODS[PAPERS](), prior, data.y)
     best = infer(*model, tol=1e-12)
     cap = min(settings.cap, 1.0) if settings.quick else settings.cap
-    repeats = {"dual, Newton": 5, "dual, L-BFGS": 1 if settings.quick else 5}
+    repeats = {NEWTON: 5, LBFGS: 1 if settings.quick else 5}
     entries = race(model, runners(settings.quick), best.elbo, cap=cap, repeats=repeats, tick=tick)
     ends = agreement(model, entries, cap, tick)
     there = infer(LIKELIHOODS[TILTED](), prior, data.y)
@@ -344,6 +313,3 @@ def run(settings: Settings) -> Result:
     from .glass_page import page
 
     return page(study(settings), settings)
-
-
-__all__ = ["MARKERS", "WITHIN", "Split", "Star", "Study", "Surface", "run", "search", "split", "study"]

@@ -10,10 +10,19 @@ import numpy as np
 from ..plots import plot_contours, plot_race
 from ..report import Picture, Pre, Row, Section, Table
 from .glass import MARKERS, PAPERS, TILTED, TOL, Star, Study, Surface
-from .race import WITHIN, race_numbers, race_table
-from .settings import Result, Settings, versions
-
-NEWTON, LBFGS, OA, OA_WHITE = "dual, Newton", "dual, L-BFGS", "Opper-Archambeau", "Opper-Archambeau, whitened"
+from .race import (
+    LBFGS,
+    NEWTON,
+    OPPER,
+    OPPER_WHITE,
+    WITHIN,
+    methods_table,
+    others_table,
+    race_lines,
+    race_numbers,
+    race_table,
+)
+from .reproduce import Result, Settings, versions
 
 
 def page(study: Study, settings: Settings) -> Result:
@@ -52,14 +61,9 @@ def _contours(surface: Surface, values: np.ndarray | None, label: str, best: tup
 
 
 def _race_figure(study: Study) -> Any:
-    shown = [e for e in study.entries if e.solution is not None]
-    lines = [(e.name, *_trace(e.solution, "elbo")) for e in shown]
-    upper = [(e.name, *_trace(e.solution, "elbo_upper")) for e in shown if e.name in (NEWTON, LBFGS)]
-    return plot_race(lines, study.best.elbo, markers=MARKERS, upper=upper).figure
-
-
-def _trace(solution: Any, column: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return solution.trace["seconds"], solution.trace[column], solution.trace["iteration"]
+    duals = [e for e in study.entries if e.name in (NEWTON, LBFGS)]
+    upper = race_lines(duals, "elbo_upper")
+    return plot_race(race_lines(study.entries), study.best.elbo, markers=MARKERS, upper=upper).figure
 
 
 # -- what was done -----------------------------------------------------------------------------------
@@ -143,8 +147,6 @@ def _share(x: float) -> str:
 def _clock(study: Study, figure: Any) -> list[Any]:
     star, n = study.stars[PAPERS], study.data.y.size
     latents = study.best.posterior.latent_mean.shape[0]
-    refused = [f"{e.name}: {e.refused}" for e in study.entries if e.solution is None]
-    words = [[e.name, e.runner.settings] for e in study.entries]
     return [
         f"At the grid's best point, log(s) = {star.log_s:.1f}, log(sigma) = {star.log_sigma:.1f}, every method starts "
         "at the same q, in double precision on the same threads, and is judged by the same objective off the clock. "
@@ -157,8 +159,7 @@ def _clock(study: Study, figure: Any) -> list[Any]:
         race_table(
             study.entries, study.best.elbo, "Seconds to come within 0.1 and 0.001 nat; ratio: to the dual Newton"
         ),
-        *[f"Refused. {line}" for line in refused],
-        _others(study),
+        others_table(study.entries, "Methods with another objective or a smaller family (nats)"),
         Picture(
             figure,
             "Distance of each method's bound from the certified optimum against seconds, both axes logarithmic",
@@ -168,24 +169,14 @@ def _clock(study: Study, figure: Any) -> list[Any]:
             "bound at their q.",
         ),
         *_claims(study),
-        Table(["method", "settings"], words, "The methods"),
+        methods_table(study.entries),
     ]
-
-
-def _others(study: Study) -> Table:
-    rows = []
-    for e in study.entries:
-        if not e.runner.same_bound and e.solution is not None:
-            own, value = e.solution.log_evidence, e.solution.elbo
-            rows.append([e.name, f"{own:.2f}", f"{value:.2f}", f"{e.seconds:.3g}", _end(e)])
-    header = ["method", "own estimate of log p(y)", "this bound at its q", "seconds", "end"]
-    return Table(header, rows, "Methods with another objective or a smaller family (nats)")
 
 
 def _claims(study: Study) -> list[str]:
     """What the paper says about the clock, beside what this run measured."""
     out = []
-    for name in (OA, OA_WHITE):
+    for name in (OPPER, OPPER_WHITE):
         parts = []
         for dual in (NEWTON, LBFGS):
             rival, limit = study.seconds_to(name, 0.1)
@@ -206,20 +197,21 @@ def _claims(study: Study) -> list[str]:
         )
         out.append(f"{name} {got}: {'; '.join(parts)}.")
     entry = {e.name: e for e in study.entries}
-    per = {name: _each(entry[name]) for name in (NEWTON, LBFGS, OA, OA_WHITE)}
+    per = {name: _each(entry[name]) for name in (NEWTON, LBFGS, OPPER, OPPER_WHITE)}
     size = study.data.y.size * 5
     out.append(
         'The paper: "the dual inference converges at least 100 times faster than the existing method (which has not '
         f"yet converged in the plot)\". Why: Opper and Archambeau's problem has {2 * size} unknowns and is not "
         f"concave in lam, the dual has {size} and is convex. An iteration costs {1e3 * per[NEWTON]:.1f} ms for the "
-        f"dual Newton, {1e3 * per[LBFGS]:.1f} ms for the dual by L-BFGS, {1e3 * per[OA]:.1f} ms for Opper-Archambeau "
-        f"and {1e3 * per[OA_WHITE]:.1f} ms in whitened coordinates, so the difference is in the number of iterations: "
-        "the gradient in lam is multiplied by the squared posterior covariances, and the mean's coordinates carry the "
-        "conditioning of Sigma. Whitening, which the paper does not use, removes the second cause and not the first."
+        f"dual Newton, {1e3 * per[LBFGS]:.1f} ms for the dual by L-BFGS, {1e3 * per[OPPER]:.1f} ms for "
+        f"Opper-Archambeau and {1e3 * per[OPPER_WHITE]:.1f} ms in whitened coordinates, so the difference is in the "
+        "number of iterations: the gradient in lam is multiplied by the squared posterior covariances, and the mean's "
+        "coordinates carry the conditioning of Sigma. "
+        "Whitening, which the paper does not use, removes the second cause and not the first."
     )
     surface = study.surfaces[PAPERS]
     whole = surface.seconds + surface.predict_seconds
-    for name in (OA, OA_WHITE):
+    for name in (OPPER, OPPER_WHITE):
         rival, limit = study.seconds_to(name, 1e-3)
         less = surface.seconds < rival
         sign = "less" if less else "not shown to be less" if limit else "more"
@@ -245,7 +237,7 @@ def _agreement(study: Study) -> list[Any]:
         if e.solution.converged:
             apart.append(abs(difference))
         relative = e.solution.gap / max(1.0, abs(e.solution.elbo))
-        rows.append([e.name, f"{e.solution.elbo:.6f}", f"{difference:+.1e}", f"{relative:.1e}", _end(e)])
+        rows.append([e.name, f"{e.solution.elbo:.6f}", f"{difference:+.1e}", f"{relative:.1e}", e.end])
     above = max(float(np.max(e.solution.trace["elbo"])) - study.best.elbo for e in study.entries if e.solution)
     largest = max(apart) if apart else np.nan
     return [
@@ -256,10 +248,6 @@ def _agreement(study: Study) -> list[Any]:
         + (", below 1e-4. " if largest < 1e-4 else ", NOT below 1e-4. ")
         + f"No method of the race was ever above the certified optimum by more than {max(above, 0.0):.1e} nats.",
     ]
-
-
-def _end(entry: Any) -> str:
-    return "capped" if entry.capped else str(entry.solution.ending.word)
 
 
 # -- features, splits, bounds ------------------------------------------------------------------------
@@ -364,7 +352,7 @@ def _summary(study: Study) -> list[str]:
     ]
     unit, _ = study.seconds_to(NEWTON, 0.1)
     times = []
-    for name in (LBFGS, OA, OA_WHITE):
+    for name in (LBFGS, OPPER, OPPER_WHITE):
         seconds, limit = study.seconds_to(name, 0.1)
         times.append(f"{name} {'> ' if limit else ''}{seconds / unit:.3g}")
     return [*out, f"Time to within 0.1 nat, the dual Newton's ({unit:.3g} s) being 1: {'; '.join(times)}."]

@@ -13,9 +13,8 @@ importance sampling (8 latents: it is easy here) gives the truth with its standa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -25,8 +24,8 @@ from ..inference import infer
 from ..likelihoods import BernoulliLogit
 from ..priors import Features
 from ..solvers import Solution
-from .race import Entry, Runner, race
-from .settings import Result, Settings
+from .race import LBFGS, Entry, Runner, all_runners, race, started
+from .reproduce import Result, Settings
 
 INTERCEPT_VARIANCE = 100.0
 FREEDOM = 8.0  # of the Student proposal: tails heavier than the posterior's
@@ -216,28 +215,11 @@ def start_line(y: np.ndarray) -> np.ndarray:
 
 
 def runners(start: np.ndarray, quick: bool) -> list[Runner]:
-    """The field of the race, the dual Newton first."""
-    from . import rivals as b
-
-    def runner(name: str, call: Fit, words: str, same_bound: bool = True, **options: Any) -> Runner:
-        return Runner(name, partial(call, **{"start": start, **options}), words, same_bound)
-
-    lbfgs, oa = "the paper's: 20 pairs, feasible Wolfe steps", b.opper_archambeau
-    field = [
-        runner("dual Newton", infer, "mirror Newton"),
-        runner("dual L-BFGS", infer, lbfgs, method="lbfgs"),
-        runner("Opper-Archambeau", oa, "over (m, lam) as the paper has it, L-BFGS"),
-        runner("primal Cholesky", b.primal_cholesky, "over the mean and a full factor of V, L-BFGS"),
-        runner("dual L-BFGS, own start", infer, "the same from the library's start", method="lbfgs", start=None),
-        runner("Opper-Arch., whitened", oa, "its mean in whitened coordinates, L-BFGS", mean="white"),
-        runner("primal (m, V)", b.primal_full, "over the mean and V itself, L-BFGS"),
-        runner("coordinate ascent", b.coordinate_ascent, "Khan et al. 2012, rank-one updates"),
-        runner("mean field", b.mean_field, "V diagonal, L-BFGS", False),
-        runner("Cholesky, band 2", b.primal_cholesky, "2 diagonals below the main one", False, bandwidth=2),
-        runner("Laplace", b.laplace, "the mode and its curvature", False),
-        runner("EP", b.ep, "damped, all sites at once, from sites at zero", False),
-    ]
-    return field[:4] if quick else [field[i] for i in (0, 1, 4, 2, 5, 3, 6, 7, 8, 9, 10, 11)]
+    """The methods, the dual Newton first, and the dual L-BFGS from the library's own start besides."""
+    methods = all_runners(2, quick)
+    own = replace(methods[1], name=f"{LBFGS}, own start")
+    first, second, *others = started(methods, start)
+    return [first, second, *([] if quick else [own]), *others]
 
 
 def study(settings: Settings) -> Study:

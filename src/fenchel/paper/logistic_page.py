@@ -10,8 +10,8 @@ from ..plots import plot_forest, plot_race
 from ..plots.base import DASHES, GREY, MARKERS, PALETTE, new_figure, quiet
 from ..report import Picture, Pre, Row, Section, Table
 from .logistic import INTERCEPT_VARIANCE, Study
-from .race import WITHIN, race_numbers, race_table
-from .settings import Result
+from .race import WITHIN, finishers, methods_table, race_lines, race_numbers, race_table
+from .reproduce import Result
 
 WIDTH = 1.959964
 WORDS = {
@@ -95,7 +95,8 @@ def _evidence(found: Study) -> Any:
     """Log evidence against the prior variance, by method, and below it how far each is from the truth."""
     figure = new_figure(5.0, 5.8)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.1, 1))
-    truth, error = (np.array([getattr(s, name) for s in found.sampled]) for name in ("log_evidence", "error"))
+    truth = np.array([s.log_evidence for s in found.sampled])
+    error = np.array([s.error for s in found.sampled])
     top.plot(found.variances, truth, color=GREY, linewidth=5, alpha=0.45, label="importance sampling")
     bottom.fill_between(found.variances, 1e-4, 2 * error, color=GREY, alpha=0.3, linewidth=0)
     for k, one in enumerate(found.learned.values()):
@@ -133,9 +134,7 @@ def _weights(found: Study) -> Any:
 
 
 def _race(found: Study) -> Any:
-    traces = [(e.name, e.solution.trace) for e in found.entries if e.solution is not None]
-    lines = [(name, trace["seconds"], trace["elbo"], trace["iteration"]) for name, trace in traces]
-    return plot_race(lines, found.optimum.elbo).figure
+    return plot_race(race_lines(found.entries), found.optimum.elbo).figure
 
 
 def _bounds(found: Study, figures: dict[str, Any]) -> Section:
@@ -243,10 +242,8 @@ def _race_section(found: Study, figures: dict[str, Any]) -> Section:
     best, (n, L) = found.optimum.elbo, found.design.W.shape
     newton = found.entries[0]
     covariances = L * (L + 1) // 2
-    ends = [e.solution for e in found.entries if e.runner.same_bound and e.solution is not None and not e.capped]
+    ends = finishers(found.entries)
     spread = max(abs(solution.elbo - best) for solution in ends)
-    words = "; ".join(f"{e.name}: {e.runner.settings}" for e in found.entries)
-    refused = [f"{e.name} refused: {e.refused}" for e in found.entries if e.refused]
     return Section(
         "The race",
         [
@@ -267,7 +264,6 @@ def _race_section(found: Study, figures: dict[str, Any]) -> Section:
             f"iterations. The {len(ends)} methods of this bound that were not capped came within {spread:.1e} nats of "
             "it (they may stop at 1e-4). A low place of Laplace and EP on this scale speaks about the log-sum bound, "
             "not about them: see the table above.",
-            *refused,
-            f"Settings. {words}.",
+            methods_table(found.entries),
         ],
     )

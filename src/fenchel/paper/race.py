@@ -7,15 +7,17 @@ within some nats of the optimum is read off the trace; one that did not get ther
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..checks import Refusal, problem
+from ..inference import infer
 from ..report import Table
 from ..solvers.solution import Solution
-from .settings import Tick, silent
+from .reproduce import Tick, silent
 
 WITHIN = (0.1, 1e-3)  # nats
 Method = Callable[..., Solution]
@@ -49,20 +51,28 @@ class Entry:
     def name(self) -> str:
         return self.runner.name
 
-    def seconds_to(self, target: float) -> float:
-        """Seconds until the elbo first reached ``target``; inf if it never did."""
+    def _when(self, column: str, target: float) -> float:
+        """The entry of a column of the trace where the elbo first reached ``target``; inf if it never did."""
         if self.solution is None:
             return np.inf
         trace = self.solution.trace
         there = np.flatnonzero(trace["elbo"] >= target)
-        return float(trace["seconds"][there[0]]) if there.size else np.inf
+        return float(trace[column][there[0]]) if there.size else np.inf
+
+    def seconds_to(self, target: float) -> float:
+        """Seconds until the elbo first reached ``target``; inf if it never did."""
+        return self._when("seconds", target)
 
     def iterations_to(self, target: float) -> float:
         """Iterations until the elbo first reached ``target``; inf if it never did."""
+        return self._when("iteration", target)
+
+    @property
+    def end(self) -> str:
+        """How it ended, in a word."""
         if self.solution is None:
-            return np.inf
-        there = np.flatnonzero(self.solution.trace["elbo"] >= target)
-        return float(self.solution.trace["iteration"][there[0]]) if there.size else np.inf
+            return "refused"
+        return "capped" if self.capped else self.solution.ending.word
 
     @property
     def seconds(self) -> float:
@@ -70,6 +80,39 @@ class Entry:
         return np.nan if self.solution is None else float(self.solution.trace["seconds"][-1])
 
 
+# -- The methods -------------------------------------------------------------------------------------
+NEWTON, LBFGS = "dual Newton", "dual L-BFGS"
+OPPER, OPPER_WHITE = "Opper-Archambeau", "Opper-Archambeau, whitened"
+QUICK = (NEWTON, LBFGS, OPPER, OPPER_WHITE, "Laplace", "EP")  # those of a quick run
+
+
+def all_runners(bandwidth: int, quick: bool = False) -> list[Runner]:
+    """Every method, the dual Newton first; one of them has a Cholesky factor of ``bandwidth`` subdiagonals."""
+    from . import rivals
+
+    band = partial(rivals.primal_cholesky, bandwidth=bandwidth)
+    runners = [
+        Runner(NEWTON, infer, "mirror Newton"),
+        Runner(LBFGS, partial(infer, method="lbfgs"), "the paper's method: 20 pairs, feasible Wolfe steps"),
+        Runner(OPPER, partial(rivals.opper_archambeau, mean="latent"), "over (m, log lam), m as in the paper, L-BFGS"),
+        Runner(OPPER_WHITE, partial(rivals.opper_archambeau, mean="white"), "its mean in whitened latents, L-BFGS"),
+        Runner("primal Cholesky", rivals.primal_cholesky, "Challis and Barber: the mean and a factor of V, L-BFGS"),
+        Runner("primal (m, V)", rivals.primal_full, "over the mean and V itself, L-BFGS"),
+        Runner("coordinate ascent", rivals.coordinate_ascent, "Khan et al. 2012, rank-one updates"),
+        Runner("mean field", rivals.mean_field, "V diagonal, L-BFGS", False),
+        Runner(f"primal Cholesky, band {bandwidth}", band, f"{bandwidth} diagonals below the main one", False),
+        Runner("Laplace", rivals.laplace, "the mode and its curvature", False),
+        Runner("EP", rivals.ep, "damped expectation propagation, from sites at zero", False),
+    ]
+    return [one for one in runners if one.name in QUICK] if quick else runners
+
+
+def started(runners: Sequence[Runner], start: np.ndarray) -> list[Runner]:
+    """The same methods, each from the s of ``start``."""
+    return [replace(one, call=partial(one.call, start=start)) for one in runners]
+
+
+# -- The race ----------------------------------------------------------------------------------------
 def race(
     model: tuple[Any, Any, Any],
     runners: Sequence[Runner],
@@ -122,7 +165,7 @@ def race_table(entries: Sequence[Entry], best: float, caption: str = "") -> Tabl
     first, rows = entries[0], []
     for entry in entries:
         if entry.solution is None:
-            rows.append([entry.name, "-", *["-"] * (2 * len(WITHIN)), "-", "refused"])
+            rows.append([entry.name, "-", *["-"] * (2 * len(WITHIN)), "-", entry.end])
             continue
         cells: list[str] = [entry.name, str(entry.solution.n_iter)]
         for d in WITHIN:
@@ -134,10 +177,36 @@ def race_table(entries: Sequence[Entry], best: float, caption: str = "") -> Tabl
             else:
                 cells += ["never", "-"]
         short = best - float(np.max(entry.solution.trace["elbo"]))
-        end = "capped" if entry.capped else entry.solution.ending.word
-        cells += [f"{max(short, 0.0):.2g}", end]
+        cells += [f"{max(short, 0.0):.2g}", entry.end]
         rows.append(cells)
     return Table(header, rows, caption)
+
+
+def others_table(entries: Sequence[Entry], caption: str) -> Table:
+    """Methods with another objective or a smaller family: what they say of the evidence."""
+    rows = []
+    for entry in entries:
+        if not entry.runner.same_bound and entry.solution is not None:
+            own, elbo = entry.solution.log_evidence, entry.solution.elbo
+            rows.append([entry.name, f"{own:.3f}", f"{elbo:.3f}", f"{entry.seconds:.3g}", entry.end])
+    return Table(["method", "own estimate of log p(y)", "elbo of its q", "seconds", "end"], rows, caption)
+
+
+def methods_table(entries: Sequence[Entry]) -> Table:
+    """The settings of each method, and why one could not run."""
+    rows = [[entry.name, entry.refused or entry.runner.settings] for entry in entries]
+    return Table(["method", "settings"], rows, "The methods")
+
+
+def race_lines(entries: Sequence[Entry], column: str = "elbo") -> list[tuple[str, Any, Any, Any]]:
+    """The traces of those that ran, as ``plots.plot_race`` takes them."""
+    traces = [(entry.name, entry.solution.trace) for entry in entries if entry.solution is not None]
+    return [(name, trace["seconds"], trace[column], trace["iteration"]) for name, trace in traces]
+
+
+def finishers(entries: Sequence[Entry]) -> list[Solution]:
+    """The solutions of the methods of this bound that were not capped."""
+    return [e.solution for e in entries if e.runner.same_bound and e.solution is not None and not e.capped]
 
 
 def race_numbers(entries: Sequence[Entry], best: float) -> list[dict[str, Any]]:

@@ -1,24 +1,29 @@
-"""``fenchel reproduce``: run experiments one after another, save what each hands over, write one page.
+"""``fenchel reproduce``: run experiments one after another, save what each returns, and write one page.
 
-Experiments are modules of this room with ``run(settings) -> Result``; imported when asked for. They never run
-side by side: most of what they report is time.
+An experiment is a module of this package with a function ``run(settings) -> Result``, imported when asked
+for. It fits, measures and draws; it neither prints nor writes. Experiments never run side by side: most of
+what they report is time.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import platform
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ..plots.base import new_figure
 from ..report import Bullets, Section, Table, write_report
-from .settings import Result, Settings, progress_bar, versions
 
 TITLE = "Fast dual variational inference: the paper's experiments, rerun"
 PAPER = (
@@ -32,7 +37,7 @@ def reproduce(names: Sequence[str], settings: Settings, out: Path, quiet: bool =
 
     Parameters
     ----------
-    names : modules of ``fenchel.experiments``
+    names : modules of ``fenchel.paper``
     settings : how they run; its ``tick`` is replaced by a live display on standard error
     out : folder, made if missing
     quiet : print the path of the report only
@@ -109,3 +114,115 @@ def _duration(seconds: float) -> str:
 
 def _indented(lines: Sequence[str]) -> list[str]:
     return [f"  {line}" for line in lines]
+
+
+# -- What an experiment is given and returns --------------------------------------------------------
+Tick = Callable[[str], None]
+
+
+def silent(what: str) -> None:
+    """A ``Tick`` that says nothing."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an experiment runs.
+
+    quick : smaller grids, fewer rivals, short caps: seconds instead of minutes, for a look or a test
+    jobs : processes for grids (joblib)
+    cap : seconds a rival may take before it is stopped and reported as ">"
+    seed : of every random choice
+    tick : hears a short line whenever a piece of work ends
+    """
+
+    quick: bool = False
+    jobs: int = 1
+    cap: float = 600.0
+    seed: int = 0
+    tick: Tick = silent
+
+
+@dataclass
+class Result:
+    """One experiment's outcome.
+
+    numbers : what goes to ``NAME.json``: plain dictionaries, lists, numbers and strings (numpy is converted)
+    figures : matplotlib figures by file name; each is saved as png and svg
+    sections : the experiment's part of the report
+    summary : lines for the terminal
+    """
+
+    name: str
+    title: str
+    sections: list[Section]
+    summary: list[str] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, out: Path) -> list[Path]:
+        """Write NAME.json and the figures under ``out``; return what was written."""
+        out.mkdir(parents=True, exist_ok=True)
+        page = out / f"{self.name}.json"
+        page.write_text(json.dumps(plain(self.numbers), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        written = [page]
+        for name, figure in self.figures.items():
+            for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+                path = out / f"{self.name}_{name}.{suffix}"
+                figure.savefig(path, facecolor="white", metadata=metadata, dpi=144)
+                written.append(path)
+        return written
+
+
+def plain(value: Any) -> Any:
+    """The same value for json: arrays as lists, NaN and infinities as null."""
+    match value:
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case np.ndarray() | np.generic():
+            return plain(value.tolist())
+        case float() if not np.isfinite(value):
+            return None
+    return value
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were computed with."""
+    import scipy
+
+    from .. import __version__
+
+    return {
+        "fenchel": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
+
+
+@contextmanager
+def progress_bar(show: bool, titles: Iterable[str]) -> Iterator[Callable[[str], Tick]]:
+    """A live display on standard error, one line an experiment. Yields a function: title -> its tick."""
+    if not show:
+        yield lambda title: silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[title]:<12}"),
+        BarColumn(bar_width=16),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks = {title: bar.add_task("", total=None, title=title, start=False) for title in titles}
+
+        def tick_for(title: str) -> Tick:
+            bar.start_task(tasks[title])
+            return lambda what: bar.update(tasks[title], description=what)
+
+        yield tick_for

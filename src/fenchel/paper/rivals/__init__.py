@@ -13,10 +13,8 @@ from typing import Any
 from ...inference import infer
 from ...solvers.base import Solver
 from ...solvers.solution import Solution
-from .coordinate import CoordinateAscent
-from .ep import EP
-from .laplace import Laplace
-from .opper_archambeau import OpperArchambeau
+from .laplace_ep import EP, Laplace
+from .mean_and_lam import CoordinateAscent, OpperArchambeau
 from .primal import Primal, banded_primal
 
 _OF_INFER = ("start", "progress", "weights", "callback")

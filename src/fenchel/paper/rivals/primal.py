@@ -22,6 +22,7 @@ bounds how much any other member of the family could gain (the mean's share is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -33,8 +34,7 @@ from ...checks import problem as refusal
 from ...linalg.arrays import to_numpy
 from ...problem import Point, Problem
 from ...solvers.base import Outcome, Solver, Stopping
-from .geometry import Geometry
-from .judging import Candidate, Judged, climb, expected, explicit
+from .base import Candidate, Geometry, Surface, climb, expected, explicit
 
 _NAMES: dict[str | int, str] = {"matrix": "primal_full", 0: "mean_field"}
 
@@ -59,8 +59,8 @@ class Primal(Solver):
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
-        landscape = Surface(geometry, self._parts(geometry), start, restricted=not isinstance(self.covariance, str))
-        return climb(landscape, start, self.memory, stopping)
+        surface = PrimalSurface(geometry, self._parts(geometry), start, restricted=not isinstance(self.covariance, str))
+        return climb(surface, start, self.memory, stopping)
 
     def _parts(self, geometry: Geometry) -> list[Part]:
         if self.covariance == "matrix":
@@ -85,10 +85,10 @@ def banded_primal(bandwidth: int | None = None, memory: int = 20) -> Primal:
     return Primal("factor" if bandwidth is None else int(bandwidth), memory)
 
 
-class Place:
+class PrimalPoint:
     """P at one (u, covariance)."""
 
-    def __init__(self, surface: Surface, x: np.ndarray) -> None:
+    def __init__(self, surface: PrimalSurface, x: np.ndarray) -> None:
         self.surface, self.value = surface, np.inf
         problem, geometry = surface.problem, surface.geometry
         self.u, *blocks = np.split(x, surface.cuts)
@@ -106,21 +106,23 @@ class Place:
     def mean_slope(self) -> np.ndarray:
         return self.u + self.surface.geometry.adjoint(self.loss.alpha)
 
-    def _each(self, name: str) -> list[Any]:
+    def _by_part(self) -> Iterator[tuple[Part, Any, np.ndarray]]:
+        """Each part, what its evaluation left behind, and its lam."""
         lam = self.surface.geometry.blocks.split(self.loss.lam)
-        triples = zip(self.surface.parts, self.states, lam, strict=True)
-        return [getattr(part, name)(state, each) for part, state, each in triples]
+        return zip(self.surface.parts, self.states, lam, strict=True)
 
     @cached_property
     def gradient(self) -> np.ndarray:
-        return np.concatenate([self.mean_slope, *self._each("slope")])
+        slopes = [part.slope(state, lam) for part, state, lam in self._by_part()]
+        return np.concatenate([self.mean_slope, *slopes])
 
     def shortfall(self) -> float:
         """How much another q of this family could gain, at most."""
-        return 0.5 * float(self.mean_slope @ self.mean_slope) + float(sum(self._each("shortfall")))
+        each = [part.shortfall(state, lam) for part, state, lam in self._by_part()]
+        return 0.5 * float(self.mean_slope @ self.mean_slope) + float(sum(each))
 
 
-class Surface(Judged[Place]):
+class PrimalSurface(Surface[PrimalPoint]):
     """-P over (u, covariance parts)."""
 
     def __init__(self, geometry: Geometry, parts: list[Part], start: Point, restricted: bool) -> None:
@@ -138,32 +140,20 @@ class Surface(Judged[Place]):
         )
         return x
 
-    def at(self, x: np.ndarray) -> Place:
-        return Place(self, x)
+    def at(self, x: np.ndarray) -> PrimalPoint:
+        return PrimalPoint(self, x)
 
-    def value(self, point: Place) -> float:
-        return point.value
-
-    def gradient(self, point: Place) -> np.ndarray:
-        return point.gradient
-
-    def inside(self, x: np.ndarray) -> bool:
-        return bool((x[self.walls] > 0.0).all())
-
-    def limit(self, x: np.ndarray, d: np.ndarray) -> float:
-        down = self.walls & (d < 0.0)
-        return float((x[down] / -d[down]).min(initial=np.inf))
-
-    def judged(self, point: Place) -> Candidate:
+    def judged(self, point: PrimalPoint) -> Candidate:
         def roots() -> list[np.ndarray]:
             return [part.root(state) for part, state in zip(self.parts, point.states, strict=True)]
 
         make = explicit(self.geometry, point.u, roots)
-        kind = Member if self.restricted else Candidate
-        candidate = kind(self.problem, (point.h, point.rho), point.kl, point.loss.s, make, point.loss)
-        if isinstance(candidate, Member):
-            candidate.family_gap = point.shortfall()
-        return candidate
+        q = self.problem, (point.h, point.rho), point.kl, point.loss.s, make, point.loss
+        if not self.restricted:
+            return Candidate(*q)
+        member = Member(*q)
+        member.family_gap = point.shortfall()
+        return member
 
 
 class Member(Candidate):

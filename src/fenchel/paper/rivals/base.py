@@ -1,33 +1,44 @@
-"""The latents a rival works in: z = mu + R u, u ~ N(0, I), eta = mt + X u, X = W R.
+"""What every rival shares: the latents it works in, a posterior by its mean and root, and how its q is judged.
 
-The prior's own mean may be shifted by observations without curvature; the problem has done that in ``mt``. Dense, on
-the host: the methods of this room need all of Sigma.
-
-A q that need not have the form of the dual's is given by its mean and a root of its covariance:
+A rival works in whitened latents z = mu + R u, u ~ N(0, I), eta = mt + X u, X = W R. The prior's own mean
+may be shifted by observations without curvature; the problem has done that in ``mt``. All is dense and on
+the host: these methods need all of Sigma. A q that need not have the form of the dual's is given by its
+mean and a root of its covariance:
 
     u ~ N(mean, U U'),   Cov[z] = G G',  G = R U
 
-The blocks' roots are independent, or share their columns (``joint``): then the predictors of one observation,
-independent a priori, are correlated under q.
+The blocks' roots are independent, or share their columns (``joint``): then the predictors of one
+observation, independent a priori, are correlated under q. Whatever led to q, it is judged by the paper's
+objective:
+
+    P = -KL[q || p] - sum_n f_n(h_n, rho_n)                              eq:primal-problem
+    D at s_hat(h, rho), where f is reached, bounds every q from above:   gap = D - P
+
+A method that searches a smaller family, or something else, says so in ``certificate`` and ``measure``.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ...checks import count
 from ...checks import problem as refusal
-from ...linalg.arrays import Array, is_numpy
+from ...linalg.arrays import Array, is_numpy, to_numpy
 from ...linalg.dense import semidefinite_root, solve_lower
 from ...posterior import Posterior
 from ...priors.adjoint import PriorAdjoint
-from ...priors.base import NewRows
+from ...priors.base import Factor, NewRows
 from ...priors.predictors import Blocks, LatentPredictors, Latents, assembled
 from ...priors.sparse import SparseLatents
-from ...problem import Problem
+from ...problem import Point, Problem
+from ...solvers.base import Outcome, Stopping
+from ...solvers.lbfgs import Landscape, descend
 
 LARGEST = 6000  # latents of a block: Sigma alone then fills 288 MB
 
@@ -243,3 +254,174 @@ class ExplicitPosterior(Posterior):
             "a fit by infer()",
             "The envelope needs the dual.",
         )
+
+
+# -- How a q is judged ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Expected:
+    """sum f at (h, rho) with its slopes: df/dh = alpha, df/drho = lam / 2, both weighted."""
+
+    s: np.ndarray
+    alpha: np.ndarray
+    lam: np.ndarray
+    total: float
+
+
+def expected(problem: Problem, h: Array, rho: Array, near: Array) -> Expected:
+    """The expected loss of q and its slopes, by the site's own maximum (eq:conjugate); ``near`` is any s."""
+    dual, rows, w = problem.dual, problem.rows, problem.weight
+    s = dual.maximiser(h, rho, near, rows)
+    site = dual.site(s, rows)
+    each = np.sum(site.alpha * h + site.lam * rho / 2, axis=1) - site.k + problem.likelihood.constant(rows)
+    s, alpha, lam = to_numpy(s), to_numpy(w[:, None] * site.alpha), to_numpy(w[:, None] * site.lam)
+    return Expected(s, alpha, lam, float(np.sum(np.where(w > 0, w * each, 0.0))))
+
+
+class Candidate:
+    """One q at the judges' table.
+
+    Parameters
+    ----------
+    h, rho : arrays (N, C)
+        Its predictors' means and variances.
+    kl : float
+        KL[q || p], p the prior shifted by the observations without curvature.
+    make_posterior : called when the posterior is asked for
+    """
+
+    certificate, measure = "duality", "relative gap"
+
+    def __init__(
+        self,
+        problem: Problem,
+        marginals: tuple[Array, Array],
+        kl: float,
+        near: Array,
+        make_posterior: Callable[[Candidate], Posterior],
+        known: Expected | None = None,
+    ) -> None:
+        self.problem, (self.h, self.rho), self.kl = problem, marginals, kl
+        self._make = make_posterior
+        loss = expected(problem, self.h, self.rho, near) if known is None else known
+        self.s, self.alpha, self.lam = loss.s, loss.alpha, loss.lam
+        self.elbo = -kl - loss.total + problem.shift  # eq:primal-detail
+        if np.isnan(self.elbo):
+            self.elbo = -np.inf
+
+    @cached_property
+    def dual(self) -> float:
+        """No Gaussian does better under this bound."""
+        return self.elbo + self.gap
+
+    @cached_property
+    def gap(self) -> float:
+        upper = self.problem.at(self.s).dual
+        return max(upper - self.elbo, 0.0) if np.isfinite(upper) else np.inf
+
+    @property
+    def shortfall(self) -> float:
+        return self.gap
+
+    @property
+    def log_evidence(self) -> float:
+        return self.elbo
+
+    def sites(self) -> tuple[Array, Array]:
+        """alpha and lam of all observations."""
+        return self.problem.full_alpha(self.alpha), self.problem.full_lam(self.lam)
+
+    def posterior(self) -> Posterior:
+        return self._make(self)
+
+
+def explicit(geometry: Geometry, u: np.ndarray, U: Callable[[], list[np.ndarray]], joint: bool = False) -> Callable:
+    """A ``make_posterior`` for a mean u and roots U (made when asked for)."""
+    return lambda candidate: ExplicitPosterior(geometry, u, U(), candidate.sites(), joint)
+
+
+def dual_form(problem: Problem, factor: Factor, beta: Array, lam: Array, marginals: tuple[Array, Array]) -> Callable:
+    """A ``make_posterior`` for m = mu - Sigma W' beta, V = (Sigma^-1 + W' Lam W)^-1, the form of the dual's own."""
+
+    def make(candidate: Candidate) -> Posterior:
+        sites = problem.full_alpha(beta), problem.full_lam(lam)
+        return Posterior(problem.all_predictors, problem.active, factor, sites, marginals)
+
+    return make
+
+
+# -- How a method runs -------------------------------------------------------------------------------
+Iterates = Iterable[tuple[Callable[[], Candidate], float]]  # how the q of an iterate is made, and its step
+
+
+def iterate(iterates: Iterates, stopping: Stopping, stalled: str = "") -> Outcome:
+    """Judge every iterate, off the clock, until ``stopping`` ends the run or there are no more (``stalled``: why)."""
+    for n, (make_candidate, step) in enumerate(iterates):
+        with stopping.off_the_clock():
+            candidate = make_candidate()
+            _ = candidate.gap
+        ending = stopping.record(n, candidate, step)
+        if ending is not None:
+            break
+    else:
+        ending = stopping.ended(candidate, "stalled", stalled)
+    return Outcome(candidate, ending, n, stopping.trace)
+
+
+class Valued(Protocol):
+    """A point of a surface: minus the bound there, +inf where it does not exist, and its gradient."""
+
+    value: float
+
+    @property
+    def gradient(self) -> np.ndarray: ...
+
+
+V = TypeVar("V", bound=Valued)
+
+
+class Surface(Landscape[V]):
+    """Minus the bound over some coordinates x of q, those in ``walls`` (bool, as x) above zero."""
+
+    walls: np.ndarray
+
+    @abstractmethod
+    def judged(self, point: V) -> Candidate:
+        """The q of a point."""
+
+    def value(self, point: V) -> float:
+        return point.value
+
+    def gradient(self, point: V) -> np.ndarray:
+        return point.gradient
+
+    def inside(self, x: np.ndarray) -> bool:
+        return bool((x[self.walls] > 0.0).all())
+
+    def limit(self, x: np.ndarray, d: np.ndarray) -> float:
+        down = self.walls & (d < 0.0)
+        return float((x[down] / -d[down]).min(initial=np.inf))
+
+    @abstractmethod
+    def start(self, alpha: np.ndarray, lam: np.ndarray) -> np.ndarray:
+        """x of m = mu - Sigma W' alpha and V = (Sigma^-1 + W' Lam W)^-1, or what is nearest."""
+
+
+def starts(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(alpha, lam) a primal method may begin at: a good start of the dual can be a poor q.
+
+    The dual's start; the prior's mean with its variances; nearly the prior itself; and, when observations without
+    curvature (returns of zero) pull the mean, a common alpha that pulls as much the other way.
+    """
+    alpha, lam = np.asarray(point.alpha), np.asarray(point.lam)
+    out = [(alpha, lam), (0.0 * alpha, lam), (0.0 * alpha, 1e-3 * lam)]
+    pull = np.asarray(point.problem.fixed_alpha).sum(axis=0)
+    if pull.any():
+        out.append((0.0 * alpha - pull / alpha.shape[0], lam))
+    return out
+
+
+def climb(surface: Surface[V], point: Point, memory: int, stopping: Stopping) -> Outcome:
+    """L-BFGS with Wolfe steps from the best of ``starts`` until ``stopping`` ends it."""
+    x = min((surface.start(*pair) for pair in starts(point)), key=lambda x: surface.value(surface.at(x)))
+    places = ((partial(surface.judged, place), step) for place, step in descend(surface, x, memory))
+    return iterate(places, stopping, "the line search stalled")
