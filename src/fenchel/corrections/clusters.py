@@ -44,50 +44,51 @@ _BLOCK = 1 << 23  # numbers held at a time
 
 @dataclass(frozen=True)
 class Clusters:
-    """Clusters of one dimension q of t: their sites one cluster after the other, with loadings (m, q).
+    """Clusters of as many sites each, s, whose t have the same dimension q.
 
-    ``r`` are the correlations of e in the upper triangles, one cluster after the other.
+    Attributes
+    ----------
+    site : int array (m, s)
+    loading : array (m, s, q)
+        A.
+    r : array (m, s (s - 1) / 2)
+        The correlations of e, by the upper triangle; (m, 0) where all are 0.
     """
 
-    start: np.ndarray
     site: np.ndarray
     loading: np.ndarray
     r: np.ndarray
 
-    @property
-    def dimension(self) -> int:
-        return int(self.loading.shape[1])
-
-    @property
-    def size(self) -> np.ndarray:
-        return np.diff(self.start)
+    def take(self, which: slice) -> Clusters:
+        return Clusters(self.site[which], self.loading[which], self.r[which])
 
 
 def clusters_of(R: np.ndarray) -> list[Clusters]:
-    """The clusters of the sites with correlations R (n, n), by their dimension."""
-    free, found = np.arange(R.shape[0]), {q: list[tuple[np.ndarray, ...]]() for q in _DIMENSIONS}
+    """The clusters of the sites with correlations R (n, n), by their size and dimension."""
+    free = np.arange(R.shape[0])
+    found: list[Clusters] = []
     for threshold in _THRESHOLDS:
-        accepted = []
         for index in _parts(R, free, threshold):
             blocks = R[index[:, :, None], index[:, None, :]]
-            left = np.ones(index.shape[0], dtype=bool)
+            left = np.arange(index.shape[0])
             for q in _DIMENSIONS:
                 A, r, rest = _loadings(blocks[left], q)
                 good = rest <= _RESIDUAL
-                which = np.flatnonzero(left)[good]
-                found[q].append((index[which], A[good], r[good]))
-                accepted.append(index[which].ravel())
-                left[which] = False
-        free = np.setdiff1d(free, np.concatenate(accepted)) if accepted else free
-    return [_joined(parts) for parts in found.values() if any(index.size for index, *_ in parts)]
+                if good.any():
+                    found.append(Clusters(index[left[good]], A[good], r[good]))
+                left = left[~good]
+        for some in found:
+            free = np.setdiff1d(free, some.site)
+    return found
 
 
 def labels_of(clusters: list[Clusters], n: int) -> np.ndarray:
     """A number for each site (n,), 0, 1, ...: the same within a cluster; sites alone have one of their own."""
     label, used = n + np.arange(n), 0
     for some in clusters:
-        label[some.site] = used + np.repeat(np.arange(some.size.size), some.size)
-        used += some.size.size
+        m = some.site.shape[0]
+        label[some.site] = used + np.arange(m)[:, None]
+        used += m
     return np.unique(label, return_inverse=True)[1]
 
 
@@ -146,14 +147,6 @@ def _rest(R: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return E, E / (sigma[:, row] * sigma[:, column])
 
 
-def _joined(parts: list[tuple[np.ndarray, ...]]) -> Clusters:
-    size = np.concatenate([np.full(index.shape[0], index.shape[1]) for index, _, _ in parts])
-    site = np.concatenate([index.ravel() for index, _, _ in parts])
-    loading = np.concatenate([A.reshape(-1, A.shape[2]) for _, A, _ in parts])
-    r = np.concatenate([r.ravel() for _, _, r in parts])
-    return Clusters(np.concatenate([[0], np.cumsum(size)]), site, loading, r)
-
-
 @dataclass(frozen=True)
 class ClusterTerms:
     """Sums of log E_c / prod z_n and of the pairs in clusters; g (n,), K (n, n) of all sites, and of rows alone."""
@@ -202,88 +195,61 @@ def cluster_terms(sites: Sites, clusters: list[Clusters], label: np.ndarray) -> 
     g, alone, entries = own_g.copy(), np.ones(n, dtype=bool), []
     for some in clusters:
         log_e, two, mean, K = _integrated(sites, some)
-        total, pairs = total + float(log_e.sum()), pairs + float(two.sum())
+        total, pairs = total + float(log_e.sum()), pairs + two
         g[some.site], alone[some.site] = mean, False
-        entries.append(K)
+        row, column = np.broadcast_arrays(some.site[:, :, None], some.site[:, None, :])
+        entries.append((K.ravel(), row.ravel(), column.ravel()))
     rest = np.flatnonzero(alone)
     entries.append((own_K[rest], rest, rest))
     value, row, column = (np.concatenate([entry[i] for entry in entries]) for i in range(3))
-    K = sp.csr_array((value, (row, column)), shape=(n, n))
-    return ClusterTerms(total, pairs, label, g, K, own_g, own_K)
+    whole = sp.csr_array((value, (row, column)), shape=(n, n))
+    return ClusterTerms(total, pairs, label, g, whole, own_g, own_K)
 
 
-Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # values, rows, columns
-
-
-def _integrated(sites: Sites, clusters: Clusters) -> tuple[np.ndarray, np.ndarray, np.ndarray, Entries]:
-    """log E_c less log z_n (clusters,), log(1 + u) of their pairs, g of their sites, K."""
-    q = clusters.dimension
+def _integrated(sites: Sites, clusters: Clusters) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:
+    """log E_c less log z_n (m,), the sum of log(1 + u) of their pairs, g (m, s) and K (m, s, s)."""
+    m, s, q = clusters.loading.shape
     line = _STEP[q] * np.arange(-round(_REACH[q] / _STEP[q]), round(_REACH[q] / _STEP[q]) + 1)
     t = np.stack([axis.ravel() for axis in np.meshgrid(*[line] * q, indexing="ij")], axis=1)
     cell = q * np.log(_STEP[q] / np.sqrt(2.0 * np.pi))
-    log_e, g, two = np.empty(clusters.size.size), np.empty(clusters.site.size), []
-    values = np.empty(int(np.sum(clusters.size**2)))
-    at_once = max(1, int(_BLOCK / (t.shape[0] * clusters.size.mean())))
-    squares = np.concatenate([[0], np.cumsum(clusters.size**2)])
-    for i in range(0, clusters.size.size, at_once):
-        j = min(i + at_once, clusters.size.size)
-        log_t, both, score, bend = densities(sites, _some(clusters, i, j), t)
-        two.append(np.log(np.maximum(both, 1e-300)) + cell)
+    log_e, pairs, g, K = np.empty(m), 0.0, np.empty((m, s)), np.empty((m, s, s))
+    diagonal = np.arange(s)
+    at_once = max(1, _BLOCK // (t.shape[0] * s))
+    for i in range(0, m, at_once):
+        part = slice(i, i + at_once)
+        log_t, both, score, bend = densities(sites, clusters.take(part), t)
+        pairs += float(np.sum(np.log(np.maximum(both, 1e-300)) + cell))
         top = log_t.max(axis=1, keepdims=True)
         p = np.exp(log_t - top)
-        mass = p.sum(axis=1)
-        log_e[i:j] = top[:, 0] + np.log(mass) + cell
-        rows = slice(clusters.start[i], clusters.start[j])
-        g[rows], values[squares[i] : squares[j]] = _moments(p / mass[:, None], score, bend, clusters.size[i:j])
-    cluster = np.repeat(np.arange(clusters.size.size), clusters.size**2)
-    place = np.arange(values.size) - squares[cluster]
-    row, column = np.divmod(place, clusters.size[cluster])
-    first = clusters.start[cluster]
-    return log_e, np.concatenate(two), g, (values, clusters.site[first + row], clusters.site[first + column])
-
-
-def _moments(p: np.ndarray, score: np.ndarray, bend: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """g (members,), and K (members of a cluster squared) flat; clusters of one size together."""
-    start, squares = np.cumsum(size) - size, np.cumsum(size**2) - size**2
-    g, K = np.empty(score.shape[0]), np.empty(int(np.sum(size**2)))
-    for s in np.unique(size):
-        which = np.flatnonzero(size == s)
-        rows = start[which][:, None] + np.arange(s)
-        mine, weight = score[rows], p[which][:, None, :]
-        mean = np.sum(mine * weight, axis=2)
-        both = (mine * weight) @ mine.transpose(0, 2, 1)
-        both[:, np.arange(s), np.arange(s)] = np.sum(bend[rows] * weight, axis=2)
-        g[rows] = mean
-        K[squares[which][:, None] + np.arange(s * s)] = (both - mean[:, :, None] * mean[:, None, :]).reshape(-1, s * s)
-    return g, K
-
-
-def _some(clusters: Clusters, i: int, j: int) -> Clusters:
-    """Clusters i, ..., j - 1."""
-    rows = slice(clusters.start[i], clusters.start[j])
-    pairs = np.concatenate([[0], np.cumsum(clusters.size * (clusters.size - 1) // 2)])
-    start = clusters.start[i : j + 1] - clusters.start[i]
-    return Clusters(start, clusters.site[rows], clusters.loading[rows], clusters.r[pairs[i] : pairs[j]])
+        mass = p.sum(axis=1, keepdims=True)
+        log_e[part] = (top + np.log(mass))[:, 0] + cell
+        weight = (p / mass)[:, None, :]
+        mean = np.sum(score * weight, axis=2)
+        second = (score * weight) @ score.transpose(0, 2, 1)
+        second[:, diagonal, diagonal] = np.sum(bend * weight, axis=2)
+        g[part], K[part] = mean, second - mean[:, :, None] * mean[:, None, :]
+    return log_e, pairs, g, K
 
 
 def densities(
     sites: Sites, clusters: Clusters, t: np.ndarray, sloped: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """log prod z_n(t) prod (1 + u) - t't/2 of clusters (clusters, J) at t (J, q), and the same of their pairs, summed.
+    """log prod z_n(t) prod (1 + u) - t't/2 of clusters (m, J) at t (J, q), and the same of their pairs, summed.
 
-    ``sloped``: with scores and bends (members, J).
+    ``sloped``: with scores and bends (m, s, J).
     """
     from . import _kernels as kernels
 
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     he = np.ascontiguousarray(hermite(nodes, _ORDER) * (weights / weights.sum()))
-    log_t, two = np.empty((clusters.size.size, t.shape[0])), np.zeros(clusters.r.size)
-    score, bend = np.zeros((2, clusters.site.size if sloped else 0, t.shape[0]))
+    (m, s, q), J = clusters.loading.shape, t.shape[0]
+    log_t, two = np.empty((m, J)), np.zeros(clusters.r.size)
+    score, bend = np.zeros((2, m * s if sloped else 0, J))
     kernels.cluster_densities(
-        clusters.start,
-        clusters.site,
-        np.ascontiguousarray(clusters.loading),
-        clusters.r,
+        s * np.arange(m + 1),
+        clusters.site.ravel(),
+        np.ascontiguousarray(clusters.loading.reshape(-1, q)),
+        clusters.r.ravel(),
         sites.gt,
         sites.log_z,
         float(sites.x[0]),
@@ -297,4 +263,4 @@ def densities(
         bend,
         two,
     )
-    return log_t, two, score, bend
+    return log_t, two, score.reshape(-1, s, J), bend.reshape(-1, s, J)

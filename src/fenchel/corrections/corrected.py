@@ -98,7 +98,7 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
         """Few directions as they stand; else clusters as they stand, and pairs."""
         self._exact = low_rank(self._sites, self._correlations)
         if self._exact is not None:
-            self._pairs = Pairs(self._exact.total, self._exact.error, 0, 1.0)
+            self._pairs = Pairs(self._exact.total, self._exact.error)
             self.pairs = self._pairs.total
             return
         R = self._together()

@@ -126,7 +126,7 @@ class LocalCorrected(LargeCorrected):
 
     def _count(self) -> None:
         self._near = neighbours(self._correlations, self._c)
-        self._pairs = Pairs(self._near.total, self._near.error, 0, 1.0)
+        self._pairs = Pairs(self._near.total, self._near.error)
         self.pairs = self._near.total
 
     @cached_property
@@ -176,7 +176,7 @@ class TallCorrected(LargeCorrected):
             each += np.log1p(np.maximum(u, -0.9)).sum(axis=0)
         totals = 0.5 * each / probability[seeds]
         self.pairs = float(totals.mean())
-        self._pairs = Pairs(self.pairs, float(totals.std(ddof=1)) / np.sqrt(_DRAWN), 0, 1.0)
+        self._pairs = Pairs(self.pairs, float(totals.std(ddof=1)) / np.sqrt(_DRAWN))
 
     def _with_all(
         self, seeds: np.ndarray, others: np.ndarray | slice = slice(None)

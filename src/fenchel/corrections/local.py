@@ -35,7 +35,6 @@ class Neighbours:
 
     total: float
     error: float
-    reach: int
     of_sites: np.ndarray
     of_latents: np.ndarray
 
@@ -116,7 +115,7 @@ def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
     far = beyond[:, reach] / 2.0  # each pair is seen from both of its ends
     total = 0.5 * float(sums[0]) + n * float(far.mean())
     error = n * float(far.std(ddof=1)) / float(np.sqrt(far.size)) + 0.5 * float(sums[1]) + _ENOUGH * abs(total)
-    return Neighbours(total, error, reach, of_sites, of_latents)
+    return Neighbours(total, error, of_sites, of_latents)
 
 
 def _seeds(graph: Graph, colour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -79,7 +79,7 @@ def directions_of(n: int, row: Callable[[int], np.ndarray]) -> Directions | None
 def _integrated(sites: Sites, directions: Directions) -> LowRank | None:
     """The integral over the places where the integrand lives, by finer lattices until nothing moves."""
     n, q = directions.loading.shape
-    everyone = Clusters(np.array([0, n]), np.arange(n), directions.loading, np.empty(0))
+    everyone = Clusters(np.arange(n)[None], directions.loading[None], np.empty((1, 0)))
     reach = float(sites.x[-1])
     line = np.linspace(-reach, reach, 2 * _COARSE + 1)
     if not _affordable([line] * q, n):

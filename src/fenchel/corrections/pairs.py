@@ -40,12 +40,11 @@ _TRIANGLES = (((1, 1, 1), 1), ((2, 1, 1), 3), ((3, 1, 1), 3), ((1, 2, 2), 3), ((
 
 @dataclass(frozen=True)
 class Pairs:
-    """sum of log(1 + u), what the series left out, pairs integrated, the smallest 1 + u."""
+    """sum of log(1 + u), what the series left out, the smallest 1 + u."""
 
     total: float
     left_out: float
-    integrated: int
-    smallest: float
+    smallest: float = 1.0
 
 
 def tails_of(c: np.ndarray) -> np.ndarray:
@@ -79,7 +78,7 @@ def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None 
         )
         out = np.maximum(out, 1e-12)
     total = float(sums[0] + np.log(out).sum())
-    return Pairs(total, float(sums[1]), found, min(float(sums[2]), float(out.min()) if found else 1.0))
+    return Pairs(total, float(sums[1]), min(float(sums[2]), float(out.min()) if found else 1.0))
 
 
 def _places(sites: Sites) -> tuple[np.ndarray, int]:
