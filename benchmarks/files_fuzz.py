@@ -30,6 +30,9 @@ from fuzzing import archives, canary
 from fuzzing.attacks import ATTACKS, BASE
 
 import fenchel
+from fenchel.files.statements import PACKAGES, import_all
+from fenchel.likelihoods import Poisson
+from fenchel.priors import DenseCovariance
 
 BAD = ("died", "slow")
 
@@ -55,6 +58,7 @@ def models(data: pd.DataFrame) -> dict[str, Callable[[], Any]]:
         "integrated": lambda: fenchel.fit("k ~ x + (1|g)", data, "poisson", integrate="grid"),
         "classifier": lambda: fenchel.GaussianProcessClassifier().fit(X, data.y > 0.5),
         "linear": lambda: fenchel.BayesianLogisticRegression().fit(X, data.a),
+        "draws": lambda: fenchel.infer(Poisson(), DenseCovariance(0.5 * np.eye(40)), data.k).importance(64),
         "factors": lambda: fenchel.ProbabilisticPCA(1).fit(X),
     }
 
@@ -62,7 +66,9 @@ def models(data: pd.DataFrame) -> dict[str, Callable[[], Any]]:
 def used(made: Any, data: pd.DataFrame, thoroughly: bool = True) -> bytes:
     """What a user does first with a model; the bytes of its predictions."""
     X = data[["x", "z"]].to_numpy()
-    if hasattr(type(made), "transform"):
+    if hasattr(type(made), "effective_draws") or hasattr(made, "effective_draws"):
+        ask = made.mean
+    elif hasattr(type(made), "transform"):
         ask = made.transform(X)
     else:
         ask = made.predict(data) if hasattr(type(made), "summary") else made.predict(X)
@@ -88,6 +94,9 @@ class Arena:
 
     def __init__(self, folder: Path, kinds: tuple[str, ...] | None = None, thoroughly: bool = True) -> None:
         self.data, self.folder, self.thoroughly = table(), folder, thoroughly
+        for package in PACKAGES:  # importing a module of ours makes code of text, as dataclasses do
+            import_all(package)
+        fenchel.fit("y ~ interact(rw1(t), rw1(x)) + vecchia(x, z)", self.data)  # numba makes code of text once
         self.canary, self.prey = str(folder / "canary"), str(folder / "prey")
         Path(self.prey).write_bytes(b"cos\nsystem\n(S'touch " + self.canary.encode() + b"'\ntR.")
         self.parts, self.expected = {}, {}

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from formulaic import Formula
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.files import statements
+from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.models.compiler import Scope
 from fenchel.models.evaluating import Evaluation
 from fenchel.models.expressions import NotAllowed, read, without_backticks
 from fenchel.models.grammar import parse
+from fenchel.priors import DenseCovariance
 
 PLACE = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(PLACE))
@@ -48,7 +51,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def arena(tmp_path_factory):
-    return files_fuzz.Arena(tmp_path_factory.mktemp("arena"), ("base", "classifier"), thoroughly=False)
+    return files_fuzz.Arena(tmp_path_factory.mktemp("arena"), ("base", "classifier", "draws"), thoroughly=False)
 
 
 def evaluated(text, frame, **variables):
@@ -283,7 +286,93 @@ def test_a_file_calls_only_what_makes_objects():
     assert {"n_jobs", "checkpoint", "callback"} <= statements.NEVER
 
 
-FUNCTIONS = ("infer", "learn", "integrate", "grid", "mesh", "fit", "corrected", "importance")
+FUNCTIONS = ("infer", "learn", "integrate", "grid", "mesh_of", "fit", "corrected", "importance")
+
+
+# -- what a file claims --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("bound", ["tilted", "exact"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda fit: fit.update(elbo=fit["elbo"] + 1e-3), "the elbo of a fit is not that of its sites"),
+        (lambda fit: fit.update(alpha=1.01 * fit["alpha"]), "of a fit is not that of its sites"),
+        (lambda fit: fit.update(lam=1.5 * fit["lam"]), "of a fit is not that of its sites"),
+        (lambda fit: fit.update(gap=-1.0), "the gap of a fit is negative"),
+        (lambda fit: fit.update(alpha=fit["alpha"][1:]), "another shape than its rows"),
+        (lambda fit: fit.update(lam=-fit["lam"]), "of a fit is not that of its sites|positive"),
+        (lambda fit: fit.update(lam=np.nan * fit["lam"]), "of a fit is not that of its sites"),
+    ],
+)
+def test_a_certificate_that_the_sites_do_not_give_is_refused(tmp_path, bound, change, said):
+    rng = np.random.default_rng(0)
+    prior = DenseCovariance(np.exp(-0.5 * np.subtract.outer(np.arange(20), np.arange(20)) ** 2))
+    fit = fenchel.infer(BernoulliLogit(bound), prior, rng.integers(0, 2, 20))
+    fit.save(tmp_path / "good")
+    assert fenchel.load(tmp_path / "good").gap == fit.gap
+    forged = fit.__dict__["_statement"]
+    change(forged.found[0])
+    fit.save(tmp_path / "forged")
+    with pytest.raises(Refusal, match=said):
+        fenchel.load(tmp_path / "forged")
+
+
+def test_a_fit_that_has_not_converged_is_no_certificate(tmp_path):
+    """The numbers of an early stop are right; with the gap of the optimum they are not."""
+    prior, y = DenseCovariance(np.eye(20) + 1.0), np.random.default_rng(0).poisson(3.0, 20)
+    early = fenchel.infer(Poisson(), prior, y, max_iter=1, tol=1e-12)
+    early.save(tmp_path / "early")
+    assert fenchel.load(tmp_path / "early").gap == early.gap > 1e-6
+    early.__dict__["_statement"].found[0]["gap"] = 0.0
+    early.save(tmp_path / "early")
+    with pytest.raises(Refusal, match="the gap of a fit is not that of its sites"):
+        fenchel.load(tmp_path / "early")
+
+
+def test_results_of_searches_in_another_order_or_number_are_refused(tmp_path, frame):
+    fit = fenchel.fit("z ~ x + (1|a)", frame)
+    found = fit.__dict__["_statement"].found
+    for change, said in (
+        (lambda: found.append(dict(found[0])), "a result too many"),
+        (lambda: found.clear(), "it has no result of learn"),
+        (lambda: found.append({"of": "fit"}), "it has no result of learn"),
+    ):
+        change()
+        fit.save(tmp_path / "a")
+        with pytest.raises(Refusal, match=said):
+            fenchel.load(tmp_path / "a")
+
+
+def test_a_file_that_names_another_file_is_refused(tmp_path, frame):
+    """Outlines in a file of GeoJSON are read when the mesh is made, and kept with the model."""
+    ring = [[0.0, -4.0], [4.0, -4.0], [4.0, 4.0], [0.0, 4.0], [0.0, -4.0]]
+    coast = tmp_path / "coast.json"
+    coast.write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    made = fenchel.mesh(frame[["x", "z"]].to_numpy(), boundary=str(coast), edge=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a coarse mesh
+        fit = fenchel.fit("k ~ matern(x, z, mesh=made)", frame, "poisson", env={"made": made})
+    fit.save(tmp_path / "a")
+    coast.unlink()
+    assert np.array_equal(fenchel.load(tmp_path / "a").predict(frame), fit.predict(frame))
+
+
+def test_rows_that_were_changed_after_the_fit_are_not_saved(tmp_path):
+    """A linear model refers to its X; the file must hold the rows that were fitted."""
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    y = X[:, 0] + 0.1 * np.arange(50)
+    fit = fenchel.BayesianLinearRegression().fit(X, y)
+    fit.save(tmp_path / "a")
+    assert np.array_equal(fenchel.load(tmp_path / "a").coef_, fit.coef_)
+    X[[3, 4]] = X[[4, 3]]
+    with pytest.raises(Refusal, match="X was changed in place after the fit"):
+        fit.save(tmp_path / "a")
+    table = pd.DataFrame(X, columns=list("abc"))
+    fit = fenchel.BayesianLinearRegression().fit(table, y)
+    table["a"] = 0.0
+    fit.save(tmp_path / "a")
+    again = fenchel.load(tmp_path / "a")
+    assert again.feature_names_in_.tolist() == list("abc")
+    assert np.array_equal(again.coef_, fit.coef_)
 
 
 def test_an_attribute_of_ones_own_is_not_kept(tmp_path):

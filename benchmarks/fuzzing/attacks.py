@@ -96,6 +96,95 @@ def a_path_in_the_place_of_a_graph(c: Json, arrays: list[bytes], canary: str, pr
     model(c)[3]["graphs"] = ["dict", ["g", prey]]
 
 
+# -- paths ---------------------------------------------------------------------------------------------------
+def _with_term(name: str, term: Callable[[str], Json]) -> None:
+    def change(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
+        model(c)[2][0] = "y ~ x"
+        model(c)[3]["terms"] = ["list", term(prey)]
+
+    ATTACKS[name] = Attack(change)
+
+
+def _made(word: str, *arguments: Json, **options: Json) -> Json:
+    return ["made", word, list(arguments), options, []]
+
+
+_POINTS = ["list", ["list", 0.0, 0.0], ["list", 1.0, 0.0], ["list", 0.0, 1.0]]
+_with_term("a_path_as_the_graph_of_a_term", lambda prey: _made("terms.BYM2", "g", prey))
+_with_term("a_path_as_a_structure", lambda prey: _made("terms.Generic", "g", prey))
+_with_term("a_path_as_a_covariance", lambda prey: _made("terms.KnownCovariance", "g", prey))
+_with_term("a_path_as_a_boundary", lambda prey: _made("terms.Matern", "x", "z", mesh=_made("gmrf.mesh", boundary=prey)))
+_with_term(
+    "a_path_as_a_hole", lambda prey: _made("terms.Matern", "x", "z", mesh=_made("gmrf.mesh", _POINTS, holes=prey))
+)
+
+# numbers that ask for more than the file has
+_with_term(
+    "a_mesh_without_end",
+    lambda prey: _made("terms.Matern", "x", "z", mesh=_made("gmrf.mesh", _POINTS, edge=1e-6)),
+)
+_with_term("a_mesh_without_end_of_a_term", lambda prey: _made("terms.Matern", "x", "z", edge=1e-6))
+_with_term(
+    "a_collar_without_end",
+    lambda prey: _made("terms.Matern", "x", "z", mesh=_made("gmrf.mesh", _POINTS, edge=0.5, collar=1e9)),
+)
+_with_term("an_order_without_end", lambda prey: _made("terms.AR", "x", 10**9))
+_with_term("a_long_order", lambda prey: _made("terms.AR", "x", 30_000))
+_with_term("a_period_without_end", lambda prey: _made("terms.Seasonal", "x", 10**9))
+_with_term("neighbours_without_end", lambda prey: _made("terms.VecchiaProcess", "x", "z", neighbours=10**9))
+_with_term("knots_without_end", lambda prey: _made("terms.VecchiaProcess", "x", "z", knots=10**9))
+_with_term("a_tensor_without_end", lambda prey: _made("terms.Tensor", "x", "z", k=10**5))
+_with_term("a_large_tensor", lambda prey: _made("terms.Tensor", "x", "z", k=300))
+_with_term("a_smooth_without_end", lambda prey: _made("terms.Smooth", "x", k=10**6))
+_with_term("levels_without_end", lambda prey: _made("terms.IID", "g", levels=["range", 0, 10**15, 1]))
+_with_term(
+    "a_tower_of_terms",
+    lambda prey: _made("terms.Interaction", *(_made("terms.RW1", "x", levels=["range", 0, 9_999, 1]) for _ in "ab")),
+)
+for word, text in {
+    "mesh": "matern(x, z, edge=1e-6)",
+    "order": "ar(x, p=1000000000)",
+    "period": "seasonal(x, period=1000000000)",
+    "tensor": "te(x, z, k=100000)",
+}.items():
+    _with_formula(f"formula_of_{word}_without_end", lambda canary, text=text: text)
+
+
+@attack
+def classes_without_end(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
+    model(c)[2][2:] = [_made("likelihoods.MultinomialLogit", 10**9)]
+
+
+@attack
+def draws_without_end(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
+    model(c)[2][2:] = [_made("likelihoods.MultinomialLogit", 3, n_draws=10**12)]
+
+
+def importance_without_end(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
+    c["root"][2][1:] = [10**8]
+
+
+def a_gap_of_nothing(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
+    """Sites that are those of another row, with the certificate of the right ones."""
+    numbers = dict(c["root"][2][0][4][0][1:])
+    for name in ("s", "alpha", "lam"):
+        place = numbers[name][1]
+        arrays[place] = arrays[place][:-320] + arrays[place][-8:] * 40
+
+
+ATTACKS["importance_without_end"] = Attack(importance_without_end, "draws")
+ATTACKS["a_gap_of_nothing"] = Attack(a_gap_of_nothing, "draws")
+
+
+@attack
+def a_time_far_away(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
+    """A table of times 0 and 10^12: a walk over whole numbers may not go through all of them."""
+    times = [0, 10**12] * 20
+    model(c)[2][:2] = ["y ~ rw1(t)", ["frame", ["list", "t", "y"], ["counter", 0, 40, 1, None], []]]
+    for values in (times, list(range(40))):
+        model(c)[2][1][3].append(["column", ["objects", [40], values], "int64"])
+
+
 # -- sizes ---------------------------------------------------------------------------------------------------
 @attack
 def a_range_without_end(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:

@@ -263,11 +263,12 @@ def scalar(where: str, name: str, value: Any, low: float = -np.inf, high: float 
     return float(out.item())
 
 
-def count(where: str, name: str, value: Any, least: int = 0) -> int:
+def count(where: str, name: str, value: Any, least: int = 0, most: int = 2**53) -> int:
     """A whole number, ``least`` or more."""
     real = isinstance(value, Real) and not isinstance(value, bool)
-    if not (real and least <= value < 2**53 and value == int(value)):
-        raise problem(where, f"{name} = {_short(value)}", f"an integer >= {least}")
+    if not (real and least <= value <= most and value == int(value)):
+        up_to = f", at most {most}" if most < 2**53 else ""
+        raise problem(where, f"{name} = {_short(value)}", f"an integer >= {least}{up_to}")
     return int(value)
 
 

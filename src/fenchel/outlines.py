@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .checks import callers_line, choice, optional, problem, scalar
+from .files import is_loading
 from .linalg.arrays import ArrayLike
 
 District = list[list[np.ndarray]]  # its polygons: each an outline and the holes in it
@@ -28,6 +29,8 @@ _ALONE = 0.2  # share of regions without a neighbour from which outlines may not
 def opened(given: ArrayLike) -> Any:
     """The GeoJSON in a file; anything else as it is."""
     if isinstance(given, (str, os.PathLike)):
+        if is_loading():
+            raise problem("load", "the file names another file", "outlines in the file itself")
         with open(given, encoding="utf-8") as file:
             return json.load(file)
     return given

@@ -52,6 +52,7 @@ from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
 _CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
+MOST_DRAWS = 1 << 22  # of all latents; an evidence that needs more is not one for draws
 TRUSTED = 0.7  # k-hat up to which the smoothed weights are reliable
 _FINITE = 0.5  # k-hat up to which the weights have a variance
 _EQUAL = 1e-9  # of the largest weight: weights that differ by less do not vary
@@ -86,7 +87,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
 
     def __init__(self, fit: Fit, draws: int = 4096, rng: Seed = 0) -> None:
         self._because, self._likelihood, self.elbo = "", fit.likelihood, fit.elbo
-        n = count("importance", "draws", draws, 1)
+        n = count("importance", "draws", draws, 1, MOST_DRAWS)
         post = fit.posterior
         self._space = space_of(post)
         extra = np.broadcast_to(to_numpy(post.extra_variance), tuple(post.predictors.mt.shape))

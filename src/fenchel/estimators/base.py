@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
 from ..distributed import is_dask
-from ..files import StatedEstimator, Stored
+from ..files import SharedRows, StatedEstimator, Statement, Stored
 from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
 from ..inputs.observations import Target
@@ -92,6 +92,17 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     @abstractmethod
     def _table(self, X: Any) -> Any:
         """New rows, checked, as the latent takes them."""
+
+    def state_call(self, call: Statement) -> Statement:
+        """The call of ``fit`` with X as the fit holds it: a copy of X would be as large as the fit."""
+        rows = self._latent.rows()
+        if rows is None:
+            return call
+        X = SharedRows(rows, getattr(self, "feature_names_in_", None))
+        if "X" in call.options:
+            return call._replace(options={**call.options, "X": X})
+        first, _, *others = call.arguments
+        return call._replace(arguments=(first, X, *others))
 
     # -- fitting -----------------------------------------------------------------------------------
     def _learn(

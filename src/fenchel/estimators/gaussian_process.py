@@ -49,6 +49,9 @@ class KernelLatent(Latent):
     mean: Any
     level: float
 
+    def rows(self) -> np.ndarray:
+        return self.X
+
     def family(self) -> KernelCovariance:
         # the mean as an offset: classes share a matrix
         return KernelCovariance(self.kernel, self.X, offset=np.reshape(self.mean, (1, -1)), level=self.level)

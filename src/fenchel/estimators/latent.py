@@ -73,6 +73,10 @@ class Latent(ABC):
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """Where to predict; theta may go on with the likelihood's own parameters."""
 
+    def rows(self) -> Any:
+        """X of the fit, where the latent holds it: an array or a scipy sparse matrix; else None."""
+        return None
+
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
         """Learn the hyperparameters, and with ``own`` those of the likelihood."""
         return learn(target.likelihood, family, target.y, learn_likelihood=own, **options)

@@ -64,11 +64,14 @@ class WeightsLatent(Latent):
         self, columns: Any, constant: Any, X: Any, groups: Any, variance: Any, mean: Any, **options: Any
     ) -> None:
         self.columns, self.groups, self.variance, self.mean, self.options = columns, groups, variance, mean, options
-        self.constant, self.design = constant, self.standardized(X)
+        self.constant, self.design, self.X = constant, self.standardized(X), X
         self.design.drop(constant)
         self.settled = self.design.shape[0] >= self.design.shape[1]  # whether prediction needs the weights alone
         self.spread: float | None = None  # of the log variances, where each weight has its own
         self.roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
+
+    def rows(self) -> Any:
+        return self.X
 
     def standardized(self, X: Any) -> Standardized:
         shift, rest, unit = self.columns

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .archive import KINDS
-from .statements import Statement, cannot_save, made, statement_of
+from .statements import SharedRows, Statement, cannot_save, made, statement_of
 
 Json = Any
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
@@ -81,6 +81,8 @@ class Encoder:
         word = kind.__name__
         if isinstance(x, Statement):
             return self._statement(x, where)
+        if isinstance(x, SharedRows):
+            return self.value(x.table(), where)
         if _CONTAINERS.get(word) is kind:
             return [word, *self.values(sorted(x, key=repr) if word in ("set", "frozenset") else x, where)]
         if isinstance(x, dict):
@@ -173,7 +175,7 @@ class Encoder:
             return ["periods", self.array(x.asi8), x.freqstr]
         if dtype.startswith("datetime64[") and getattr(x, "tz", None) is not None:
             return ["moments", self.array(x.asi8.view(f"M8[{x.unit}]")), str(x.tz)]
-        if isinstance(x.dtype, np.dtype):
+        if isinstance(x.dtype, np.dtype) or type(x).__name__ == "NumpyExtensionArray":
             return ["column", self.value(np.asarray(x), where), None]
         if not _DTYPE.fullmatch(dtype):
             raise cannot_save(x, where)

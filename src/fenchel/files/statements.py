@@ -20,6 +20,8 @@ from functools import wraps
 from inspect import signature
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from ..checks import problem
 
 T = TypeVar("T")
@@ -60,9 +62,10 @@ class Stated:
         return out
 
     def restate(self, **changed: Any) -> None:
-        """Say which arguments of the constructor would make a copy that was changed."""
+        """Say which arguments of the constructor would make this object, where they are not those it was given."""
         arguments, options, before = self.__dict__["_arguments"]
-        self.__dict__["_arguments"] = arguments, options, {**before, **changed}
+        kept = {name: value for name, value in options.items() if name not in changed}
+        self.__dict__["_arguments"] = arguments, kept, {**before, **changed}
 
     def statement(self) -> Statement:
         """The call that makes it again."""
@@ -73,6 +76,10 @@ class Stated:
         bound.arguments.update(changed)
         return Statement(word_of(type(self)), bound.args, bound.kwargs)
 
+    def state_call(self, call: Statement) -> Statement:
+        """The call of its ``fit`` as a file keeps it; an estimator that holds its X gives that one."""
+        return call
+
 
 class StatedEstimator(Stated):
     """The same of an estimator of scikit-learn, whose arguments are its parameters."""
@@ -80,19 +87,55 @@ class StatedEstimator(Stated):
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         return object.__new__(cls)
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, as scikit-learn gives them."""
+        return super().get_params(deep)  # type: ignore[misc,no-any-return]
+
     def statement(self) -> Statement:
         """The call that makes it, not fitted."""
-        kept = {name: value for name, value in self.get_params(deep=False).items() if name not in NEVER}  # type: ignore[attr-defined]
+        kept = {name: value for name, value in self.get_params(deep=False).items() if name not in NEVER}
         return Statement(word_of(type(self)), (), kept)
+
+
+class SharedRows:
+    """The X of a fit, which the fit refers to and does not copy.
+
+    The user may change the array in place after the fit. A sum over it, taken when it was fitted, says so when it is
+    saved: a file never holds other rows than those that were fitted.
+
+    Parameters
+    ----------
+    rows : array (N, D) or scipy sparse
+    names : sequence, optional
+        Of the columns, where X was a data frame.
+    """
+
+    def __init__(self, rows: Any, names: Any = None) -> None:
+        self.rows, self.names, self.sum = rows, names, _weighted_sum(rows)
+
+    def table(self) -> Any:
+        """X as a file keeps it; refused where it is no longer what it was."""
+        if not np.array_equal(_weighted_sum(self.rows), self.sum, equal_nan=True):
+            got = "X was changed in place after the fit"
+            raise problem("save", got, "X as it was fitted", "Save right after the fit, or give the fit a copy of X.")
+        if self.names is None:
+            return self.rows
+        import pandas as pd
+
+        return pd.DataFrame(self.rows, columns=self.names)
+
+
+def _weighted_sum(rows: Any) -> np.ndarray:
+    """Sums over the rows, each row with a weight of its own: rows that change places change them too."""
+    n = rows.shape[0]
+    return np.asarray(np.linspace(1.0, 2.0, n) @ rows)
 
 
 def statement_of(thing: Any) -> Statement | None:
     """The statement of an object of fenchel's own; None where it has none, or its class is not fenchel's."""
-    found = getattr(thing, "__dict__", {}).get("_statement")
-    if found is not None:
-        return found  # type: ignore[no-any-return]
-    own = isinstance(thing, Stated) and _makers.get(word_of(type(thing))) is type(thing)
-    return thing.statement() if own and type(thing).__module__.startswith("fenchel.") else None
+    found: Statement | None = getattr(thing, "__dict__", {}).get("_statement")
+    own = found is None and _makers.get(word_of(type(thing))) is type(thing)
+    return thing.statement() if own and type(thing).__module__.startswith("fenchel.") else found
 
 
 # -- searches -----------------------------------------------------------------------------------------------
@@ -172,24 +215,14 @@ def stated(*not_kept: str) -> Callable[[F], F]:
 
         @wraps(function)
         def call(*arguments: Any, **options: Any) -> Any:
-            outer = _journal.get()
-            if outer is not None and (outer.loads or outer.mute):
+            if _journal.get() is not None:  # a part of another call, which is the one to be kept
                 return function(*arguments, **options)
-            begun = 0 if outer is None else len(outer.found)
-            with _using(outer or _Journal()) as journal:
+            with _using(_Journal()) as journal:
                 result = function(*arguments, **options)
             bound = parameters.bind(*arguments, **options)
             for name in not_kept:
                 bound.arguments.pop(name, None)
-            first, *others = bound.args or [None]
-            if result is first:  # an estimator's fit; a fit that is what was asked for already keeps its own statement
-                if not isinstance(result, Stated):
-                    return result
-                first = result.statement()
-            copied = _elsewhere if any(map(_is_dask, (*others, *bound.kwargs.values()))) else _copied
-            given = (first, *map(copied, others)) if bound.args else ()
-            kept = {name: copied(value) for name, value in bound.kwargs.items()}
-            result.__dict__["_statement"] = Statement(word, given, kept, journal.found[begun:])
+            _state(result, Statement(word, bound.args, bound.kwargs, journal.found))
             return result
 
         _makers[word], _not_kept[word] = call, frozenset(not_kept)
@@ -198,10 +231,35 @@ def stated(*not_kept: str) -> Callable[[F], F]:
     return decorate
 
 
-def _copied(value: Any) -> Any:
+def _state(result: Any, call: Statement) -> None:
+    """Let the result of a call keep the call, with copies of the tables and arrays that it was given."""
+    first, *others = call.arguments or (None,)
+    partitions = any(map(_is_dask, (*others, *call.options.values())))
+    if result is first:  # the fit of an estimator, or a fit that already is what was asked for
+        if not isinstance(result, Stated):
+            return
+        call = call if partitions else result.state_call(call)
+        first, others = result.statement(), list(call.arguments[1:])
+    kept = _elsewhere if partitions else copied
+    arguments = (first, *map(kept, others)) if call.arguments else ()
+    options = {name: kept(value) for name, value in call.options.items()}
+    result.__dict__["_statement"] = Statement(call.word, arguments, options, call.found)
+
+
+def copied(value: Any) -> Any:
     """Tables and arrays as they are now, whatever their owner does to them later."""
-    own = type(value).__module__.partition(".")[0] in ("numpy", "pandas", "scipy")
-    return value.copy() if own and hasattr(value, "copy") else value
+    package = type(value).__module__.partition(".")[0]
+    if package not in ("numpy", "pandas", "scipy") or not hasattr(value, "copy"):
+        return value
+    if package == "pandas" and _copies_on_write():
+        return value.copy(deep=False)  # pandas copies it when either of the two is changed
+    return value.copy()
+
+
+def _copies_on_write() -> bool:
+    import pandas as pd
+
+    return int(pd.__version__.partition(".")[0]) >= 3
 
 
 def _is_dask(value: Any) -> bool:
@@ -211,37 +269,43 @@ def _is_dask(value: Any) -> bool:
 
 def _elsewhere(value: Any) -> Any:
     """In the place of rows in Dask partitions, and of arrays beside them: a file does not have them."""
-    rows = _is_dask(value) or (hasattr(value, "__len__") and not isinstance(value, str))
+    rows = _is_dask(value) or (hasattr(value, "__len__") and type(value) is not str)
     return Statement("distributed.RowsElsewhere") if rows else value
 
 
 def made(statement: Statement) -> Any:
     """The object of a statement, by its own constructor or function."""
-    package = statement.word.partition(".")[0]
-    if package not in PACKAGES:
-        raise ValueError(f"it names {statement.word[:60]!r}")
-    home = importlib.import_module(f"fenchel.{package}")
-    if statement.word not in _makers:  # of a module that the package does not import by itself
-        for module in pkgutil.iter_modules(getattr(home, "__path__", [])):
-            importlib.import_module(f"{home.__name__}.{module.name}")
-    maker = _makers.get(statement.word)
-    if maker is None or not maker.__module__.startswith("fenchel."):
-        raise ValueError(f"it names {statement.word[:60]!r}")
+    maker = _maker(statement.word)
     given = signature(maker).bind(*statement.arguments, **statement.options).arguments
     refused = NEVER | _not_kept.get(statement.word, frozenset())
     odd = [name for name in (*given, *statement.options) if name.startswith("_") or name in refused]
     if odd:
         raise ValueError(f"it gives {statement.word} the argument {odd[0]}")
-    first = statement.arguments[0] if statement.arguments else None
-    estimator = first.statement() if isinstance(first, StatedEstimator) else None
     with _using(_Journal(list(statement.found), loads=True)) as journal:
         out = maker(*statement.arguments, **statement.options)
     if journal.found:
         raise ValueError(f"{statement.word} has a result too many")
     if statement.word in _not_kept:
-        given = (estimator, *statement.arguments[1:]) if estimator is not None else statement.arguments
-        out.__dict__["_statement"] = statement._replace(arguments=given)
+        _state(out, statement)
     return out
+
+
+def _maker(word: str) -> Callable[..., Any]:
+    """The class or function of a word, of which only those that joined are found."""
+    package = word.partition(".")[0]
+    if package in PACKAGES and word not in _makers:
+        import_all(package)
+    maker = _makers.get(word)
+    if package not in PACKAGES or maker is None or not maker.__module__.startswith("fenchel."):
+        raise ValueError(f"it names {word[:60]!r}")
+    return maker
+
+
+def import_all(package: str) -> None:
+    """Import the modules of one of fenchel's packages, so that all its classes have joined."""
+    home = importlib.import_module(f"fenchel.{package}")
+    for module in pkgutil.iter_modules(getattr(home, "__path__", [])):
+        importlib.import_module(f"{home.__name__}.{module.name}")
 
 
 def cannot_save(thing: Any, where: str) -> Exception:

@@ -22,6 +22,7 @@ from scipy.spatial import ConvexHull, Delaunay, QhullError, cKDTree
 
 from ..checks import positive, problem, scalar
 from ..files import stated
+from ..outlines import opened
 from .bulk import Bulk, bulk_of, gaps
 from .mesh import Mesh, SeparateMeshes, point_pairs
 from .polygons import dissolved, distance, inside, rings_of, simplified
@@ -148,7 +149,6 @@ def _holding(free: np.ndarray, held: list[np.ndarray], h: float) -> tuple[np.nda
     return nodes, triangles
 
 
-@stated()
 def mesh(
     points: Any = None,
     *,
@@ -191,6 +191,13 @@ def mesh(
     >>> bool(made.angles.min() > 29.9)
     True
     """
+    polygons = {"boundary": opened(boundary), "holes": opened(holes), "barriers": opened(barriers)}
+    return mesh_of(points, edge=edge, collar=collar, **polygons)
+
+
+@stated()
+def mesh_of(points: Any, *, edge: float | None, collar: float | None, boundary: Any, holes: Any, barriers: Any) -> Mesh:
+    """The mesh of points and polygons, none of them the name of a file: this is the call that a saved model keeps."""
     X = _points(points)
     if X is None or boundary is not None:
         return _one(X, edge, collar, boundary, holes, barriers)

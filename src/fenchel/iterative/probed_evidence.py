@@ -241,14 +241,14 @@ def learn(
     if n_probes % 4:
         raise problem(WHERE, f"n_probes = {n_probes}", "a multiple of 4", "The certificate takes them in four groups.")
     tol, level = scalar(WHERE, "tol", tol, 0.0, 0.1), scalar(WHERE, "level", level, 0.5, 1.0)
-    began, rng = time.perf_counter(), np.random.default_rng(random_state)
-    task = Task(likelihood, family, y, weights, names)
-    z, check = (rng.choice([-1.0, 1.0], size=(task.layout.sizes[1], n_probes)) for _ in range(2))
+    began, task = time.perf_counter(), Task(likelihood, family, y, weights, names)
     start = task.theta if theta is None else numeric(WHERE, "theta", theta)
     if start.shape != task.theta.shape or not np.isfinite(start).all():
         raise problem(WHERE, f"theta has shape {start.shape}", f"{task.theta.size} finite numbers")
 
     def search() -> IterativeFit:
+        rng = np.random.default_rng(random_state)
+        z, check = (rng.choice([-1.0, 1.0], size=(task.layout.sizes[1], n_probes)) for _ in range(2))
         objective = ProbedEvidence(task, z)
         with reporting(progress, f"learning {start.size} hyperparameters", None) as draw:
             found = _searched(objective, start, max_iter if learn_theta and start.size else 0, draw)

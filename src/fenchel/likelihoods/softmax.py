@@ -25,6 +25,7 @@ from .bounds import Bound, Bounds, ConvexBound, Domain, Site, is_short
 from .softmax_exact import ExactSoftmax
 from .softplus_bounds import tilted_maximiser
 
+MOST_DRAWS = 1 << 20  # points of a prediction: the error of its average is then some 1e-6
 _NARROW = 0.01  # a variance up to which the curvature of a softmax gives its mean to 1e-5
 
 
@@ -140,7 +141,7 @@ class MultinomialLogit(Likelihood):
         self._choose(bound)
         choice(self.name, "reference", reference, ("last", None))
         self.n_classes, self.reference = count(self.name, "n_classes", n_classes, 2), reference
-        self.n_draws = count(self.name, "n_draws", n_draws, 1)
+        self.n_draws = count(self.name, "n_draws", n_draws, 1, MOST_DRAWS)
         self.n_levels, self.n_predictors = self.n_classes, self.n_classes - (reference == "last")
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:

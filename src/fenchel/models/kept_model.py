@@ -15,6 +15,8 @@ from ..outlines import graph_from
 from .compiler import Scope
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .model import Model
 
 ROW_NAMES = ("weights", "exposure", "trials", "event")  # arguments with one number a row, or the name of a column
@@ -26,7 +28,7 @@ def keep_arguments(model: Model, scope: Scope, data: Table) -> None:
     from .model import Model
 
     arguments, options, _ = model.__dict__["_arguments"]
-    given = signature(Model).bind(*arguments, **options).arguments
+    given = dict(signature(Model).bind(*arguments, **options).arguments)
     given.pop("_depth", None)
     text = " ".join(str(value) for name, value in given.items() if name not in _NO_TEXT)
     used = {*model.covariates, *model.response.names, *model.response.row_names}
@@ -37,9 +39,18 @@ def keep_arguments(model: Model, scope: Scope, data: Table) -> None:
     for other in model.others:
         model.variables |= other.variables
     graphs = {name: graph_from(graph, name) for name, graph in scope.graphs.items()}
-    given |= {"data": table.loc[:, columns].copy(), "env": model.variables, "graphs": graphs}
+    kept = table.loc[:, columns].copy()
+    if _is_same(kept, model.frame):
+        model.frame = kept  # one table for both
+    given |= {"data": kept, "env": model.variables, "graphs": graphs}
     given |= {name: np.array(given[name]) for name in ROW_NAMES if np.ndim(given.get(name, 0))}
     model.__dict__["_arguments"] = (), given, {}
+
+
+def _is_same(kept: pd.DataFrame, used: pd.DataFrame) -> bool:
+    """Whether two tables hold the same columns and rows: ``used`` is ``kept`` without rows that lack something."""
+    rows = len(kept) == len(used) and kept.index.equals(used.index)
+    return rows and {*kept.columns} == {*used.columns} and bool((kept.dtypes == used.dtypes[kept.columns]).all())
 
 
 def model_statement(model: Model, whole: Statement) -> Statement:

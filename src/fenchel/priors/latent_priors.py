@@ -21,7 +21,7 @@ from ..files import Stated
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST, Design, Identity
-from ..linalg.matrix_designs import as_design
+from ..linalg.matrix_designs import Dense, Sparse, as_design
 from .base import Predictors, Prior
 from .predictors import Blocks, Latents, Seen
 from .rowspace import RowPredictors
@@ -48,6 +48,8 @@ class LatentPrior(Prior, Stated):
         """Check what does not depend on the observations: the design beside ``like``, and a mean for each latent."""
         where = type(self).__name__
         self.design = checked_design(where, design, like, n_latents)
+        if isinstance(self.design, (Dense, Sparse)):
+            self.restate(design=self.design.X)  # the matrix in use: the one given need not be kept beside it
         self.mean = finite(where, "mean", numeric(where, "mean", mean))
         L = self.design.shape[1]
         if self.mean.ndim > 2 or (self.mean.ndim >= 1 and self.mean.shape[0] != L):

@@ -1,6 +1,7 @@
 """What a fit returns: two bounds, the gap between them, and the posterior.
 
 Files keep the numbers of a fit (``kept_numbers``); ``restored`` evaluates q once at the sites where the solver ended.
+The elbo and the gap are computed again there, and a file that claims more than the sites give is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _CERTIFICATE = ("elbo", "rounding", "quadrature", "certificate", "log_evidence", "optimal")
 _RUN = ("tol", "n_iter", "method")
+_AGREE = 1e-9  # relative difference of the elbos, or gaps, of the same sites on two machines
 
 
 class Solution(Stored):
@@ -237,6 +239,17 @@ class RestoredPoint:
         self.rounding, self.quadrature = float(numbers["rounding"]), float(numbers["quadrature"])
         self.certificate, self.log_evidence = str(numbers["certificate"]), float(numbers["log_evidence"])
         self.shortfall = 0.0 if numbers["optimal"] else np.inf
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse an elbo that is not that of the sites, and a gap that is smaller than what they prove."""
+        there, allowed = self._point, _AGREE * max(1.0, abs(self.elbo)) + 2.0 * (self.rounding + self.quadrature)
+        if not abs(there.elbo - self.elbo) <= allowed:
+            raise ValueError("the elbo of a fit is not that of its sites")
+        if self.gap < 0.0 or min(self.rounding, self.quadrature) < 0.0:
+            raise ValueError("the gap of a fit is negative")
+        if not _missing(there, self.s, self.certificate) <= self.gap + allowed:
+            raise ValueError("the gap of a fit is not that of its sites")
 
     @property
     def dual(self) -> float:
@@ -246,6 +259,21 @@ class RestoredPoint:
     def posterior(self) -> Posterior:
         """q(z) at this point."""
         return self._point.posterior()
+
+
+def _missing(there: PrimalPoint, s: Array, certificate: str) -> float:
+    """What the best elbo is above that of a point, at least: by its dual where that is the certificate, else by the
+    point whose sites have the slopes of this one."""
+    problem = there.problem
+    if certificate == "duality" and problem.bound.convex:
+        site, w = problem.site(s), problem.weight
+        apart = np.abs(to_numpy(w[:, None] * site.alpha - there.alpha)).max(initial=0.0)
+        if not apart <= _AGREE * max(1.0, np.abs(to_numpy(there.alpha)).max(initial=0.0)):
+            return np.inf
+        each = to_numpy(w) * to_numpy(problem.gaps(s, there.h, there.rho))
+        return float(np.sum(each[to_numpy(w) > 0.0]))
+    better = PrimalPoint(problem, *there.loss.slopes, None)
+    return max(0.0, better.elbo - there.elbo)
 
 
 def _active_weights(problem: Problem, weights: Any) -> list[Array] | None:

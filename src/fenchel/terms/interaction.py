@@ -29,6 +29,8 @@ from .grouped import IID, LevelTerm
 from .slopes import Grouped
 from .space import BYM, BYM2
 
+MOST_LATENTS = 10_000_000  # effects of a product: a sparse factor of more does not fit in memory
+
 
 class Interaction(Term):
     """The product of two terms over levels.
@@ -80,7 +82,11 @@ class Interaction(Term):
     def read(self, table: DataTable, scale: float) -> Self:
         out = copy.copy(self)
         out.first, out.second = self.first.read(table, 1.0), self.second.read(table, 1.0)
-        out.made = Product(*(_factor(table.where, self.name, term) for term in (out.first, out.second)))
+        first, second = (_factor(table.where, self.name, term) for term in (out.first, out.second))
+        if first.n * second.n > MOST_LATENTS:
+            got = f"{self.name} has {first.n} times {second.n} effects"
+            raise problem(table.where, got, f"at most {MOST_LATENTS:.0e}: an effect for every pair of levels")
+        out.made = Product(first, second)
         out.constraints = out.made.constraints()
         out.n_latents = out.made.first.n * out.made.second.n
         rest = (*out.first.hyperparameters[1:], *out.second.hyperparameters[1:])
