@@ -173,6 +173,8 @@ def test_what_cannot_be_fitted_is_refused():
     y = np.zeros(N)
     with pytest.raises(Refusal, match=r"iterative engine: StudentT is not log-concave"):
         learn(StudentT(), family, y)
+    with pytest.raises(Refusal, match=r"iterative engine: family is a MarkovField; expected a StackedField such as"):
+        learn(Poisson(), gmrf.iid(N), y)
     with pytest.raises(Refusal, match=r"n_probes = 10; expected a multiple of 4"):
         learn(Poisson(), family, y, n_probes=10)
     with pytest.raises(Refusal, match=r"no row is observed"):

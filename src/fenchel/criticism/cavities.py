@@ -46,38 +46,45 @@ class Cavities:
         self.sd = np.sqrt(np.maximum(rho - self.extra, 0.0))
         self.covariances = posterior.factor.row_covariances(np.arange(self.active.size))
 
+    def _rows(self, at: np.ndarray) -> np.ndarray:
+        """Some observations as rows of a block: C of them each where their predictors are correlated."""
+        n = self.n_predictors
+        return (at[:, None] * n + np.arange(n)).ravel() if self.correlated else at
+
+    def _by_block(self, values: np.ndarray) -> list[np.ndarray]:
+        """Numbers of some observations (m, C) as a vector for each block."""
+        return [values.ravel()] if self.correlated else list(values.T)
+
+    def _by_observation(self, blocks: list[np.ndarray]) -> np.ndarray:
+        """The reverse: (m, C)."""
+        return blocks[0].reshape(-1, self.n_predictors) if self.correlated else np.stack(blocks, axis=1)
+
     def columns(self, at: np.ndarray) -> list[np.ndarray]:
         """Vt of all active rows with some of them (N, m) of each block; (N C, m C) of correlated predictors."""
-        n = self.n_predictors
-        return self.covariances.columns((at[:, None] * n + np.arange(n)).ravel() if self.correlated else at)
+        return self.covariances.columns(self._rows(at))
 
     def _curvatures(self, at: np.ndarray) -> list[np.ndarray]:
         """Lam of some rows together, of each block: diagonal but where q joins the predictors of a row."""
         if self.Lam is not None:
             return [scipy.linalg.block_diag(*self.Lam[at])]
-        return [np.diag(lam) for lam in ([self.lam[at].ravel()] if self.correlated else self.lam[at].T)]
+        return [np.diag(lam) for lam in self._by_block(self.lam[at])]
 
     def without(self, at: np.ndarray, columns: list[np.ndarray] | None = None) -> Cavity:
         """The cavity of some rows together."""
-        n, joint = self.n_predictors, self.correlated
-        rows = (at[:, None] * n + np.arange(n)).ravel() if joint else at
-        blocks = [V[rows] for V in (self.columns(at) if columns is None else columns)]
-        alphas = [self.alpha[at].ravel()] if joint else list(self.alpha[at].T)
+        blocks = [V[self._rows(at)] for V in (self.columns(at) if columns is None else columns)]
         left, shift = [], []
-        for V, a, Lam in zip(blocks, alphas, self._curvatures(at), strict=True):
+        for V, a, Lam in zip(blocks, self._by_block(self.alpha[at]), self._curvatures(at), strict=True):
             C = np.linalg.solve(np.eye(V.shape[0]) - V @ Lam, V)  # (1 - V Lam)^-1 V
             left.append((C + C.T) / 2)
             shift.append(left[-1] @ a)
-        return Cavity(self.h[at] + (shift[0].reshape(-1, n) if joint else np.stack(shift, axis=1)), left)
+        return Cavity(self.h[at] + self._by_observation(shift), left)
 
     def moved(self, at: np.ndarray, columns: list[np.ndarray], cavity: Cavity) -> np.ndarray:
         """How far the means of all active rows would go without some of them, in their sds (N,): sites kept."""
-        n, joint = self.n_predictors, self.correlated
-        alphas = [self.alpha[at].ravel()] if joint else list(self.alpha[at].T)
-        out = []
+        out, alphas = [], self._by_block(self.alpha[at])
         for V, C, a, Lam in zip(columns, cavity.blocks, alphas, self._curvatures(at), strict=True):
             out.append(V @ (a + Lam @ (C @ a)))  # V_oI (1 - Lam V_I)^-1 alpha_I
-        shift = out[0].reshape(-1, n) if joint else np.stack(out, axis=1)
+        shift = self._by_observation(out)
         return np.asarray((np.abs(shift) / np.where(self.sd > 0.0, self.sd, np.inf)).max(axis=1))
 
     def marginal(self, cavity: Cavity, at: np.ndarray) -> np.ndarray:

@@ -274,7 +274,9 @@ class _Local:
             return alone.mean, own.marginal(alone, at), whole, outside
         gain = _gain(fit) if self.evidence == "corrected" else 0.0
         density = whole[0] - fit.elbo, whole[1] - gain
-        return _column(fit.posterior.mean)[: at.size], _spread(fit, at.size), density, outside
+        found = fit.posterior.moments[0], fit.posterior.cavity()[1]  # an unobserved row has no site to forget
+        mean, variance = (to_numpy(v)[: at.size] for v in found)
+        return mean, variance, density, outside
 
     def _whole(self, prior: DenseCovariance, block: np.ndarray) -> Density:
         """The evidence of all rows of a block, under the cavity of these: q at the optimum is that of the fit.
@@ -304,16 +306,6 @@ class _Local:
         y[:hidden] = np.nan
         start = self.start[rows]  # without the group its neighbours move little, with it nothing does
         return infer(self.solution.likelihood.take(rows), prior, y, weights=self.times[rows], start=start)
-
-
-def _column(x: Any) -> np.ndarray:
-    x = to_numpy(x)
-    return x[:, None] if x.ndim == 1 else x
-
-
-def _spread(fit: Solution, m: int) -> np.ndarray:
-    """Variances (m, C) of the first rows, or covariances (m, C, C)."""
-    return np.asarray(to_numpy(fit.posterior.cavity()[1])[:m])  # an unobserved row has no site to forget
 
 
 class _FitsWithout(NamedTuple):

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import problem
+from ..checks import instance, problem
 from ..gmrf.stack import StackedField
 from ..likelihoods.base import Likelihood, Rows, Targets, slice_rows
 from ..linalg.arrays import ArrayLike
@@ -66,6 +66,7 @@ class Task:
         weights: ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
+        instance(WHERE, "family", family, StackedField, "gmrf.stack([(gmrf.iid(n), column)])")
         if likelihood.n_predictors != 1:
             got = f"{likelihood.name} has {likelihood.n_predictors} predictors an observation"
             raise problem(WHERE, got, "a likelihood with one", 'Use engine="direct".')
