@@ -18,7 +18,7 @@ from fenchel import PC, Normal, gates
 from fenchel.checks import Refusal
 from fenchel.gmrf.space import scaled_icar
 from fenchel.hyperparameters.evidence import Evidence
-from fenchel.hyperparameters.shares import Mixture, PCCorrelation, Precision, Spectrum
+from fenchel.hyperparameters.shares import CovarianceShare, PCCorrelation, PrecisionShare, Spectrum
 from fenchel.likelihoods import WORDS
 
 DOCS = Path(__file__).parents[1] / "docs" / "formulas.md"
@@ -408,9 +408,9 @@ def test_large_graphs_by_a_quadrature(monkeypatch):
     rough = Spectrum.of(R, 1)
     assert rough.weights.sum() == pytest.approx(399.0)
     for phi in (0.1, 0.5, 0.95):
-        one, two = (Mixture(each.inverse().with_zeros(1))(phi, 1.0 - phi) for each in (exact, rough))
+        one, two = (CovarianceShare(each.inverse().with_zeros(1))(phi, 1.0 - phi) for each in (exact, rough))
         np.testing.assert_allclose(two, one, rtol=0.01)
-        one, two = (Precision(each.with_zeros(1))(phi, 1.0 - phi) for each in (exact, rough))
+        one, two = (PrecisionShare(each.with_zeros(1))(phi, 1.0 - phi) for each in (exact, rough))
         np.testing.assert_allclose(two, one, rtol=0.03)
 
 

@@ -8,7 +8,8 @@ other factor is multiplied into it), so that the peak is a few N x N matrices wh
     stationary, r^2 = sum_d (x_d - x'_d)^2 / l_d^2:   dK_ij/dlog l_d = w_ij (x_id - x_jd)^2 / l_d^2
     sum_ij H_ij (x_id - x_jd)^2 = 2 (sum_i (H 1)_i x_id^2 - sum_i x_id (H X)_id),    H = G o w symmetric
 
-A kernel that is not known here is asked for its own ``eval_gradient``, which does build the tensor.
+A kernel of one or two hyperparameters, or one that is not known here, is asked for its own ``eval_gradient``, which
+builds the tensor.
 """
 
 from __future__ import annotations
@@ -210,10 +211,6 @@ def _white_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[floa
     return [float(k.noise_level) * float(np.trace(G))] if _free(k, "noise_level") else []
 
 
-def _dot_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
-    return [2.0 * float(k.sigma_0) ** 2 * float(G.sum())] if _free(k, "sigma_0") else []
-
-
 def _squared(X: Matrix, Y: Matrix | None, length: Any) -> Matrix:
     X = np.asarray(X, dtype=np.float64) / length
     return np.asarray(cdist(X, X if Y is None else np.asarray(Y, dtype=np.float64) / length, metric="sqeuclidean"))
@@ -269,30 +266,6 @@ def _matern_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return _lengths_slope(k, X, H)
 
 
-def _rational_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
-    r2 = _squared(X, None, k.length_scale)
-    base = 1.0 + r2 / (2.0 * k.alpha)
-    K = base**-k.alpha
-    out = []
-    if _free(k, "alpha"):
-        out.append(_inner(G, K * (r2 / (2.0 * base) - k.alpha * np.log(base))))
-    if _free(k, "length_scale"):
-        out.append(_inner(G, r2 * K / base))
-    return out
-
-
-def _periodic_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
-    angle = np.pi * np.sqrt(_squared(X, None, 1.0)) / k.periodicity
-    sine = np.sin(angle)
-    H = G * np.exp(-2.0 * (sine / k.length_scale) ** 2)
-    out = []
-    if _free(k, "length_scale"):
-        out.append(_inner(H, 4.0 / k.length_scale**2 * sine**2))
-    if _free(k, "periodicity"):
-        out.append(_inner(H, 4.0 / k.length_scale**2 * angle * sine * np.cos(angle)))
-    return out
-
-
 def _table() -> dict[type, _Node]:
     global _KNOWN
     if _KNOWN is None:
@@ -306,12 +279,12 @@ def _table() -> dict[type, _Node]:
             sk.Exponentiation: _Node(_own_value, _power_slope),
             sk.ConstantKernel: _Node(_own_value, _constant_slope),
             sk.WhiteKernel: _Node(_own_value, _white_slope),
-            sk.DotProduct: _Node(_own_value, _dot_slope),
+            sk.DotProduct: _FOREIGN,
             sk.RBF: _Node(_rbf_value, _rbf_slope),
             ScaledRBF: _Node(_rbf_value, _rbf_slope),
             sk.Matern: _Node(_own_value, _matern_slope),
-            sk.RationalQuadratic: _Node(_own_value, _rational_slope),
-            sk.ExpSineSquared: _Node(_own_value, _periodic_slope),
+            sk.RationalQuadratic: _FOREIGN,
+            sk.ExpSineSquared: _FOREIGN,
         }
     return _KNOWN
 

@@ -2,9 +2,7 @@
 
 theta = forward(x),   x = inverse(theta)
 LogAbove(a)   log (x - a)                        x > a; LOG is a = 0
-Logit         log x - log(1 - x)                 0 < x < 1
-Between       log(x - a) - log(b - x)            a < x < b
-Correlation   the logit of (1 + x) / 2           -1 < x < 1
+Between       log(x - a) - log(b - x)            a < x < b; LOGIT is 0 to 1, CORRELATION -1 to 1: 2 atanh x
 Steps         b_1, log(b_2 - b_1), ...           increasing b_1, ..., b_K
 OfRows        b with D b = log x / power, or logit x    one x for each row, by a linear predictor
 """
@@ -80,57 +78,26 @@ class LogAbove(Transform):
         return [f"log ({name} - {self.least:g})" if self.least else f"log {name}"]
 
 
-class Logit(Transform):
-    """theta = log x - log(1 - x)."""
-
-    def forward(self, x: Any) -> np.ndarray:
-        return np.atleast_1d(np.log(x) - np.log1p(-x))
-
-    def inverse(self, theta: np.ndarray) -> float:
-        e = float(np.exp(-abs(theta[0])))
-        return (1.0 if theta[0] >= 0.0 else e) / (1.0 + e)
-
-    def slope(self, x: Any) -> float:
-        return float(x * (1.0 - x))
-
-    def names(self, name: str, n: int) -> list[str]:
-        return [f"logit {name}"]
-
-
 @dataclass(frozen=True)
 class Between(Transform):
     """theta = the logit of (x - low) / (high - low)."""
 
     low: float
     high: float
+    label: str = ""  # of theta, with {} for the parameter's name
 
     def forward(self, x: Any) -> np.ndarray:
         return np.atleast_1d(np.log(x - self.low) - np.log(self.high - x))
 
     def inverse(self, theta: np.ndarray) -> float:
-        return self.low + (self.high - self.low) * LOGIT.inverse(theta)
+        e = float(np.exp(-abs(theta[0])))
+        return self.low + (self.high - self.low) * (1.0 if theta[0] >= 0.0 else e) / (1.0 + e)
 
     def slope(self, x: Any) -> float:
         return float((x - self.low) * (self.high - x) / (self.high - self.low))
 
     def names(self, name: str, n: int) -> list[str]:
-        return [f"logit of {name} between {self.low:g} and {self.high:g}"]
-
-
-class Correlation(Transform):
-    """theta = 2 atanh x, the logit of (1 + x) / 2."""
-
-    def forward(self, x: ArrayLike) -> np.ndarray:
-        return np.atleast_1d(2.0 * np.arctanh(x))
-
-    def inverse(self, theta: np.ndarray) -> float:
-        return float(np.tanh(theta[0] / 2.0))
-
-    def slope(self, x: Any) -> float:
-        return float((1.0 - x * x) / 2.0)
-
-    def names(self, name: str, n: int) -> list[str]:
-        return [f"2 atanh {name}"]
+        return [self.label.format(name) or f"logit of {name} between {self.low:g} and {self.high:g}"]
 
 
 class Steps(Transform):
@@ -226,4 +193,7 @@ class OfRows(Transform):
         return [f"{self.owner}: {column}" for column in self.columns]
 
 
-LOG, LOGIT, CORRELATION, STEPS = LogAbove(), Logit(), Correlation(), Steps()
+LOG = LogAbove()
+LOGIT = Between(0.0, 1.0, "logit {}")
+CORRELATION = Between(-1.0, 1.0, "2 atanh {}")
+STEPS = Steps()

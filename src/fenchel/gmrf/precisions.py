@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ import scipy.sparse as sp
 from ..linalg.constraint_bases import constraint_rows
 
 Precision = Callable[[np.ndarray], tuple[Any, list[Any]]]  # theta -> Q, [dQ/dtheta_1, ...], scipy sparse
-Rates = Callable[[np.ndarray], tuple[Sequence[float], Sequence[Sequence[float]]]]  # theta -> c, [dc/dtheta_1, ...]
+Rates = Callable[[np.ndarray], tuple[Any, Sequence[Any]]]  # theta -> c, [dc/dtheta_1, ...]
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,47 @@ class ScaledStructure:
 
 @dataclass(frozen=True)
 class Combination:
-    """Fixed matrices times rates that depend on theta."""
+    """Fixed symmetric matrices times rates that depend on theta, on the pattern of all of them."""
 
     matrices: tuple[Any, ...]
     rates: Rates
 
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        c, slopes = self.rates(theta)
-        return self._sum(c), [self._sum(slope) for slope in slopes]
+    @cached_property
+    def _aligned(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """indices and indptr of the common pattern in columns, and the entries (J, entries), exactly symmetric."""
+        n, matrices = self.matrices[0].shape[0], [sp.csc_array((M + M.T) / 2) for M in self.matrices]
+        first, *rest = (sp.csc_array((np.ones(M.nnz), M.indices, M.indptr), shape=M.shape) for M in matrices)
+        every = sp.csc_array(sum(rest, first))
+        every.sort_indices()
+        keys = lambda M: np.repeat(np.arange(n), np.diff(M.indptr)) * np.int64(n) + M.indices
+        data, all_keys = np.zeros((len(matrices), every.nnz)), keys(every)
+        for row, M in zip(data, matrices, strict=True):
+            row[np.searchsorted(all_keys, keys(M))] = M.data
+        return every.indices, every.indptr, data
 
-    def _sum(self, c: Sequence[float]) -> sp.csc_array:
-        first, *rest = (k * M for k, M in zip(c, self.matrices, strict=True))
-        return sp.csc_array(sum(rest, first))
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        indices, indptr, data = self._aligned
+        c, slopes = self.rates(theta)
+        shape = self.matrices[0].shape
+        made = [sp.csc_array((np.asarray(rate) @ data, indices, indptr), shape=shape) for rate in (c, *slopes)]
+        return made[0], made[1:]
+
+
+@dataclass(frozen=True)
+class DiffusionRates:
+    """Of a Matern field by its stochastic differential equation; theta = (log sd, log range).
+
+    c_j = weights_j kappa^powers_j / sd^2,    kappa = sqrt(8 nu) / range
+    """
+
+    weights: np.ndarray
+    powers: np.ndarray
+    nu: int = 1
+
+    def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        kappa = np.sqrt(8.0 * self.nu) / np.exp(theta[1])
+        c = self.weights * kappa**self.powers * np.exp(-2.0 * theta[0])
+        return c, [-2.0 * c, -self.powers * c]
 
 
 class Remembered:

@@ -16,7 +16,7 @@ from ..checks import count, numeric, problem, scalar
 from ..linalg.constraint_bases import constraint_rows
 from ..priors.sparse import SparsePrecision
 from .base import SIZE, WIDE, MarkovField
-from .precisions import Combination, Rates
+from .precisions import Combination, DiffusionRates, Rates
 from .series import log_sd, scaled
 
 _COMPLETE = 0.9  # share of all pairs, from which weights that vary are distances
@@ -279,13 +279,6 @@ def lattice(shape: tuple[int, int], precision: float = 1.0) -> MarkovField:
     return scaled(_grid(rows, columns), precision, constraints=np.ones((1, rows * columns)))
 
 
-def _diffusion_rates(theta: np.ndarray) -> Any:
-    """Of I, G and G^2: (k2, 2, 1 / k2) / (4 pi v), k2 = kappa^2."""
-    v, k2 = np.exp(2.0 * theta[0]), 8.0 / np.exp(2 * theta[1])
-    c = np.array([k2, 2.0, 1.0 / k2]) / (4 * np.pi * v)
-    return c, [-2.0 * c, np.array([-2.0 * k2, 0.0, 2.0 / k2]) / (4 * np.pi * v)]  # dk2/dtheta_2 = -2 k2
-
-
 def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing: float = 1.0) -> MarkovField:
     """A Matern field of smoothness 1 on a regular grid, by its stochastic differential equation (Lindgren et al.).
 
@@ -299,5 +292,6 @@ def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing:
     spacing = scalar("matern", "spacing", spacing, 0.0)
     G = _grid(rows, columns)
     matrices = sp.eye_array(rows * columns, format="csc") * spacing**2, G, sp.csc_array(G @ G) / spacing**2
-    build = Combination(matrices, _diffusion_rates)
+    rates = DiffusionRates(np.array([1.0, 2.0, 1.0]) / (4 * np.pi), np.array([2.0, 0.0, -2.0]))
+    build = Combination(matrices, rates)
     return MarkovField(build, [0.5 * np.log(variance), np.log(range)], ["log sd", "log range"], [SIZE, WIDE])

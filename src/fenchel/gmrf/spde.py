@@ -13,16 +13,14 @@ C^-1 between two operators becomes (C_1 + f^2 C_2)^-1 and G is G_1 + f^2 G_2, in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import kv
 
 from ..checks import choice, instance, problem, scalar
-from .base import MarkovField
+from .base import WIDE, MarkovField
 from .mesh import Mesh
+from .precisions import Combination, DiffusionRates
 
 BARRIER = 0.1  # of the range, in barriers
 
@@ -48,39 +46,7 @@ def finite_elements(mesh: Mesh, part: np.ndarray | None = None) -> tuple[np.ndar
     return mass, sp.csc_array((local.ravel(), (i, j)), shape=(mesh.n_nodes, mesh.n_nodes))
 
 
-@dataclass(frozen=True)
-class Diffusion:
-    """The precision of a Matern field; theta = (log sd, log range). Matrices of one pattern, by their entries.
-
-    Attributes
-    ----------
-    indptr, indices : of the common pattern, in columns
-    data : array (J, entries)
-    weights : array (J,)
-    powers : array (J,)
-        Q = sd^-2 sum_j weights_j kappa^powers_j data_j.
-    reach : float
-        range kappa, sqrt(8 nu).
-    """
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    data: np.ndarray
-    weights: np.ndarray
-    powers: np.ndarray
-    reach: float
-
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        kappa, n = self.reach / np.exp(theta[1]), self.indptr.size - 1
-        c = self.weights * kappa**self.powers * np.exp(-2.0 * theta[0])
-        made = [
-            sp.csc_array((rates @ self.data, self.indices, self.indptr), shape=(n, n))
-            for rates in (c, -2.0 * c, -self.powers * c)
-        ]
-        return made[0], made[1:]
-
-
-def diffusion(mesh: Mesh, nu: int = 1, barrier: float = BARRIER) -> Diffusion:
+def diffusion(mesh: Mesh, nu: int = 1, barrier: float = BARRIER) -> Combination:
     """The precision over the nodes of a mesh."""
     if mesh.barrier.any():
         if nu != 1:
@@ -98,30 +64,14 @@ def diffusion(mesh: Mesh, nu: int = 1, barrier: float = BARRIER) -> Diffusion:
         matrices, weights, powers = [over(mass, mass), over(mass, G) + over(G, mass), GG], [1.0, 1.0, 1.0], [2, 0, -2]
     else:
         matrices, weights, powers = [mass, G, GG, over(GG, G)], [1.0, 3.0, 3.0, 1.0], [2, 0, -2, -4]
-    indptr, indices, data = _aligned(matrices)
-    return Diffusion(
-        indptr, indices, data, np.array(weights) / (4 * np.pi * nu), np.array(powers), float(np.sqrt(8.0 * nu))
-    )
+    rates = DiffusionRates(np.array(weights) / (4 * np.pi * nu), np.array(powers, dtype=np.float64), nu)
+    return Combination(tuple(matrices), rates)
 
 
 def correlation(distance: np.ndarray, reach: float, nu: int) -> np.ndarray:
     """Of a field far from edges, nu = 1 or 2, at distances from its place, ``reach`` its range."""
     d = np.maximum(np.sqrt(8.0 * nu) / reach * distance, 1e-10)
     return np.asarray(d * kv(1, d) if nu == 1 else d * d * kv(2, d) / 2.0)
-
-
-def _aligned(matrices: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Matrices, made exactly symmetric, on the pattern of all of them."""
-    matrices = [sp.csc_array((M + M.T) / 2) for M in matrices]
-    first, *rest = (sp.csc_array((np.ones(M.nnz), M.indices, M.indptr), shape=M.shape) for M in matrices)
-    every = sp.csc_array(sum(rest, first))
-    every.sort_indices()
-    n = every.shape[0]
-    keys = lambda M: np.repeat(np.arange(n), np.diff(M.indptr)) * np.int64(n) + M.indices
-    data, all_keys = np.zeros((len(matrices), every.nnz)), keys(every)
-    for row, M in zip(data, matrices, strict=True):
-        row[np.searchsorted(all_keys, keys(M))] = M.data
-    return every.indptr, every.indices, data
 
 
 def matern_field(mesh: Mesh, range: float, sd: float = 1.0, nu: int = 1) -> MarkovField:
@@ -141,5 +91,5 @@ def matern_field(mesh: Mesh, range: float, sd: float = 1.0, nu: int = 1) -> Mark
     choice("matern_field", "nu", nu, (1, 2))
     start = [np.log(scalar("matern_field", "sd", sd, 0.0)), np.log(scalar("matern_field", "range", range, 0.0))]
     wide = np.log(mesh.extent)
-    bounds = [(-12.0, 12.0), (min(wide - 12.0, start[1]), max(wide + 3.0, start[1]))]
+    bounds = [WIDE, (min(wide - 12.0, start[1]), max(wide + 3.0, start[1]))]
     return MarkovField(diffusion(mesh, int(nu)), start, ["log sd", "log range"], bounds)

@@ -2,10 +2,9 @@
 
     d = sqrt(2 KL(model || base)),   p(d) = rate e^{-rate d}          exponential in the distance from the base model
 
-    Mixture    Sigma = (1 - phi) I + phi G    phi of BYM2     2 KL = sum_i x_i - log(1 + x_i),   x = phi (g_i - 1)
-    Precision  Q = (1 - rho) I + rho R        rho of Leroux   2 KL = sum_i 1/c_i - 1 + log c_i,  c = 1 + rho (r_i - 1)
-    PCCorrelation, base 0                     phi of AR1      d = sqrt(-log(1 - rho^2))
-                   base 1                                     d = sqrt(1 - rho), cut at sqrt 2
+    CovarianceShare   phi of BYM2     Sigma = (1 - phi) I + phi G    2 KL = sum_i x_i - log(1 + x_i),  x = phi (g_i - 1)
+    PrecisionShare    rho of Leroux   Q = (1 - rho) I + rho R        2 KL = sum_i 1/c_i - 1 + log c_i, c = 1 + x
+    PCCorrelation     phi of AR1      base 0: d = sqrt(-log(1 - rho^2));    base 1: d = sqrt(1 - rho), cut at sqrt 2
 
 The base of a share is phi = 0, independent effects. g_i are the eigenvalues of a scaled covariance, with 0 where it is
 held free of a level, r_i those of a Laplacian (Riebler et al. 2016; Sorbye and Rue 2017). Eigenvalues are exact up to
@@ -91,43 +90,39 @@ def _quadrature(Q: Any, z: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, n
     return t, U[0] ** 2
 
 
+@dataclass(frozen=True, eq=False)
 class Distance(ABC):
-    """2 KL from the base model at phi = 0, as a function of theta = logit phi."""
+    """2 KL from the base model at phi = 0: the sum of t - log(1 + t) over eigenvalues 1 + t of a covariance."""
 
-    @abstractmethod
+    spectrum: Spectrum
+
     def __call__(self, phi: float, rest: float) -> tuple[float, float, float]:
         """2 KL and its first two derivatives in phi; ``rest`` is 1 - phi, with its digits."""
+        away = self.spectrum.values - 1.0
+        t, whole, first, second = self._eigenvalues(phi * away, rest + phi * self.spectrum.values, away)
+        near = np.abs(t) < _SMALL
+        series = t * t * (0.5 - t * (1.0 / 3.0 - t * (0.25 - t / 5.0)))
+        value = np.where(near, series, t - np.log(np.where(near, 1.0, whole)))
+        ratio, w = t / whole, self.spectrum.weights
+        return float(w @ value), float(w @ (ratio * first)), float(w @ ((first / whole) ** 2 + ratio * second))
+
+    @abstractmethod
+    def _eigenvalues(self, x: np.ndarray, c: np.ndarray, away: np.ndarray) -> tuple[np.ndarray, ...]:
+        """t, 1 + t with its digits, and two derivatives of t, where x = phi away and c = 1 + x."""
 
 
-@dataclass(frozen=True, eq=False)
-class Mixture(Distance):
+class CovarianceShare(Distance):
     """(1 - phi) I + phi G, with G of these eigenvalues."""
 
-    spectrum: Spectrum
-
-    def __call__(self, phi: float, rest: float) -> tuple[float, float, float]:
-        g, w = self.spectrum.values, self.spectrum.weights
-        x, c = phi * (g - 1.0), rest + phi * g
-        near = np.abs(x) < _SMALL
-        series = x * x * (0.5 - x * (1.0 / 3.0 - x * (0.25 - x / 5.0)))
-        value = np.where(near, series, x - np.log(np.where(near, 1.0, c)))
-        return float(w @ value), float(w @ ((g - 1.0) * x / c)), float(w @ ((g - 1.0) / c) ** 2)
+    def _eigenvalues(self, x: np.ndarray, c: np.ndarray, away: np.ndarray) -> tuple[np.ndarray, ...]:
+        return x, c, away, np.zeros(x.size)
 
 
-@dataclass(frozen=True, eq=False)
-class Precision(Distance):
+class PrecisionShare(Distance):
     """The inverse of (1 - rho) I + rho R, with R of these eigenvalues."""
 
-    spectrum: Spectrum
-
-    def __call__(self, phi: float, rest: float) -> tuple[float, float, float]:
-        r, w = self.spectrum.values, self.spectrum.weights
-        x, c = phi * (r - 1.0), rest + phi * r
-        near = np.abs(x) < _SMALL
-        series = x * x * (0.5 - x * (2.0 / 3.0 - x * (0.75 - 0.8 * x)))
-        value = np.where(near, series, 1.0 / c - 1.0 + np.log(np.where(near, 1.0, c)))
-        first = (r - 1.0) * x / c**2
-        return float(w @ value), float(w @ first), float(w @ ((r - 1.0) ** 2 * (1.0 - x) / c**3))
+    def _eigenvalues(self, x: np.ndarray, c: np.ndarray, away: np.ndarray) -> tuple[np.ndarray, ...]:
+        return -x / c, 1.0 / c, -away / c**2, 2.0 * away**2 / c**3
 
 
 @dataclass(frozen=True)
@@ -137,8 +132,8 @@ class PCShare(ScalarPrior):
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel.hyperparameters.shares import Mixture, PCShare, Spectrum
-    >>> prior = PCShare(0.5, 2 / 3, Mixture(Spectrum(np.array([0.0, 0.5, 3.0]), np.ones(3))))
+    >>> from fenchel.hyperparameters.shares import CovarianceShare, PCShare, Spectrum
+    >>> prior = PCShare(0.5, 2 / 3, CovarianceShare(Spectrum(np.array([0.0, 0.5, 3.0]), np.ones(3))))
     >>> round(prior(0.0)[0], 4)
     -1.6903
     """

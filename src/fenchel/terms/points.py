@@ -20,7 +20,8 @@ from ..gmrf.bulk import bulk_of
 from ..gmrf.mesh import Mesh
 from ..gmrf.mesh_making import LINK, remade
 from ..gmrf.mesh_making import mesh as triangulated
-from ..gmrf.spde import BARRIER, Diffusion, correlation, diffusion
+from ..gmrf.precisions import Combination
+from ..gmrf.spde import BARRIER, correlation, diffusion
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from .base import Rows, Term, deviation, effect_range
@@ -79,7 +80,7 @@ class Matern(Term):
 
     on_mesh = True
 
-    made: Diffusion
+    made: Combination
     mesh: Mesh
     odd: Sequence[str] = ()  # what a user should know of its coordinates
     final: bool = False  # the mesh is as fine as the range asks for

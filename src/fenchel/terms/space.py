@@ -15,7 +15,7 @@ from .. import gmrf
 from ..checks import Refusal, numeric, problem
 from ..gmrf import MarkovField
 from ..gmrf.space import as_adjacency, counted, edge_tuples, laplacian, scaled_icar
-from ..hyperparameters.shares import Mixture, PCShare, Precision, Spectrum
+from ..hyperparameters.shares import CovarianceShare, PCShare, PrecisionShare, Spectrum
 from ..inputs.frames import DataColumn
 from ..inputs.levels import present, shown, sort_of
 from ..linalg.dense import NotPositiveDefinite
@@ -27,14 +27,14 @@ def phi_below(graph: Any, u: float, a: float, base: int = 0) -> PCShare:
     """The prior of the share phi of BYM2 on a graph, by the distance from independent effects."""
     R, held = scaled_icar(graph)
     k = held.shape[0]
-    return PCShare(u, a, Mixture(Spectrum.of(R, k).inverse().with_zeros(k)))
+    return PCShare(u, a, CovarianceShare(Spectrum.of(R, k).inverse().with_zeros(k)))
 
 
 def rho_below(graph: Any, u: float, a: float, base: int = 0) -> PCShare:
     """The prior of rho of Leroux's field on a graph, by the distance from independent effects."""
     L = laplacian(graph)
     parts = sp.csgraph.connected_components(L, directed=False)[0]
-    return PCShare(u, a, Precision(Spectrum.of(L, parts).with_zeros(parts)))
+    return PCShare(u, a, PrecisionShare(Spectrum.of(L, parts).with_zeros(parts)))
 
 
 class StructuredTerm(LevelTerm):

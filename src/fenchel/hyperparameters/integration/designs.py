@@ -87,11 +87,7 @@ def composite(d: int) -> Design:
     >>> [len(composite(d).u) for d in (4, 5, 6, 8, 10)]
     [25, 27, 45, 81, 149]
     """
-    corners, f = factorial(d), _RADIUS * np.sqrt(d)
-    star = np.concatenate([np.eye(d), -np.eye(d)])
-    u = np.concatenate([np.zeros((1, d)), f * star, f / np.sqrt(d) * corners])
-    share = d / f**2
-    return Design(u, np.log(np.r_[1.0 - share, np.full(len(u) - 1, share / (len(u) - 1))]))
+    return _about_centre(d, factorial(d))
 
 
 def star(d: int) -> Design:
@@ -105,10 +101,15 @@ def star(d: int) -> Design:
     >>> np.allclose(each.u.T @ (np.exp(each.log_mass)[:, None] * each.u), np.eye(3))
     True
     """
+    return _about_centre(d, np.zeros((0, d)))
+
+
+def _about_centre(d: int, corners: np.ndarray) -> Design:
+    """The centre, +-f e_k, and corners at the same distance f, with equal masses but for the centre."""
     f = _RADIUS * np.sqrt(d)
-    u = np.concatenate([np.zeros((1, d)), f * np.eye(d), -f * np.eye(d)])
+    u = np.concatenate([np.zeros((1, d)), f * np.eye(d), -f * np.eye(d), _RADIUS * corners])
     share = d / f**2
-    return Design(u, np.log(np.r_[1.0 - share, np.full(2 * d, share / (2 * d))]))
+    return Design(u, np.log(np.r_[1.0 - share, np.full(len(u) - 1, share / (len(u) - 1))]))
 
 
 def factorial(d: int) -> np.ndarray:

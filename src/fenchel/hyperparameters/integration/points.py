@@ -83,6 +83,11 @@ class Point:
         """elbo + log p(theta)."""
         return float(self.solution.elbo + self.log_prior)
 
+    @property
+    def name(self) -> bytes:
+        """By which it is found again."""
+        return _name(self.theta, self.gradient is not None)
+
     def numbers(self) -> dict[str, Any]:
         """What a file keeps of the fit."""
         return {"theta": self.theta, "gradient": self.gradient, "solution": kept_numbers(self.solution)}
@@ -121,7 +126,7 @@ class Finished:
                 elif kind == "mode":
                     self.mode = value
                 else:
-                    self.points[_key(value)] = value
+                    self.points[value.name] = value
         if self.about is None:
             self._add("about", about)
             self.about = about
@@ -145,23 +150,15 @@ class Finished:
 
     def keep(self, point: Point) -> None:
         self._add("point", point)
-        self.points[_key(point)] = point
+        self.points[point.name] = point
 
     def keep_mode(self, mode: Learned) -> None:
         self._add("mode", mode)
         self.mode = mode
 
 
-def _key(point: Point) -> bytes:
-    return _name(point.theta, point.gradient is not None)
-
-
 def _name(theta: np.ndarray, sloped: bool) -> bytes:
-    return _bytes(theta) + bytes([sloped])
-
-
-def _bytes(theta: np.ndarray) -> bytes:
-    return np.asarray(theta, dtype=np.float64).tobytes()
+    return np.asarray(theta, dtype=np.float64).tobytes() + bytes([sloped])
 
 
 @dataclass
@@ -219,16 +216,14 @@ class Fitter:
         """
         if self.kept is not None:
             thetas = [nearest(self.kept, theta, sloped)["theta"] for theta in thetas]
-        light = dict(zip(map(_bytes, thetas), np.broadcast_to(plain, len(thetas)), strict=True))
         names = [_name(theta, sloped) for theta in thetas]
         known = self.finished.points
-        todo = [(name, theta) for name, theta in zip(names, thetas, strict=True) if name not in known]
-        todo = list(dict(todo).items())
-        items = [(theta, self.beyond and not light[_bytes(theta)]) for _, theta in todo]
+        wanted = zip(names, thetas, np.broadcast_to(plain, len(thetas)), strict=True)
+        items = {name: (theta, self.beyond and not light) for name, theta, light in wanted if name not in known}
         shared = _Shared(self.evidence, self.around, sloped, self.kept)
         run_tasks(
             _Shared.fitted,
-            items,
+            list(items.values()),
             shared,
             where="integrate",
             n_jobs=self.n_jobs,
