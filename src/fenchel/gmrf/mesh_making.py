@@ -1,6 +1,4 @@
-"""Nodes and triangles of a mesh, in units of the extent: nested lattices and borders, triangulated by Delaunay.
-
-Meshes of points and of boundaries: equilateral triangles of one edge length where the points are.
+"""Meshes of points and of boundaries: equilateral triangles of one edge length where the points are.
 
 They are coarser in a collar around the points, so that the edge of the mesh is far from the data: lattices of edge h,
 2h and 4h are nested in one another, and their Delaunay triangulation has no angle below 30 degrees. With a boundary a

@@ -1,22 +1,22 @@
 """Precisions as functions of theta: Q(theta) with its derivatives, plain objects that can be pickled.
 
-ScaledStructure  Q = R / sd^2, theta = log sd
-Combination      Q = sum_j c_j(theta) M_j
-Remembered       any other, made once a theta: the prior and the gradient there ask for the same matrices
+    ScaledStructure      Q = R / sd^2, theta = log sd
+    Combination          Q = sum_j c_j(theta) M_j, matrices of one pattern
+    Remembered           any other, made once a theta: the prior and the gradient there ask for the same matrices
+    RepeatedCovariance   Q = I_n kron S^-1, one covariance repeated over groups
+    DiagonalSum          Q = diag(sum_j rates_j / sd_j^2)
+    Product              Q = A(theta_a) kron B(theta_b) / sd^2, of two fields
 
-One covariance repeated over groups: Q = I_n kron S^-1, S = D C D, D = diag(e^theta_1, ..., e^theta_d), C = L L'.
-
-C is given by partial correlations z_ij = tanh(theta_ij / 2), j < i, row by row:
+S = D C D with D = diag(e^theta_1, ..., e^theta_d) and C = L L'. C is given by partial correlations
+z_ij = tanh(theta_ij / 2), j < i, row by row:
 
     L_ij = z_ij prod_{k<j} sqrt(1 - z_ik^2),    L_ii = prod_{k<i} sqrt(1 - z_ik^2)
 
 so that any theta is a correlation matrix, and dL_im / dtheta_ij = -L_im z_ij / 2 for m > j.
 
-Products of two fields: Q = A(theta_a) kron B(theta_b) / sd^2, and what holds them where a factor is intrinsic.
-
-A kron B of intrinsic structures is held free of everything that is flat in one of them along the other: k_a constraints
-for every latent of b, k_b for every one of a, of which k_a k_b follow from the others. So many are carried by a sparse
-basis (``linalg/constraint_bases.py``).
+A product of intrinsic structures is held free of everything that is flat in one of them along the other: k_a
+constraints for every latent of b, k_b for every one of a, of which k_a k_b follow from the others. So many are carried
+by a sparse basis (``linalg/constraint_bases.py``).
 """
 
 from __future__ import annotations

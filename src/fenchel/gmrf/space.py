@@ -228,7 +228,7 @@ def scaled_icar(graph: Any, n: int | None = None) -> tuple[sp.csc_array, sp.csr_
 
 
 def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = None) -> MarkovField:
-    """BYM with one precision k and the share phi = sigmoid(theta_2) of the variance that is structured.
+    """BYM with one precision k = 1 / sd^2 and the share phi = sigmoid(theta_2) of the variance that is structured.
 
     The ICAR is scaled so that the geometric mean of its marginal variances is 1 in every component (Riebler et al.),
     which makes k and phi mean the same on every graph.

@@ -1,15 +1,15 @@
-"""The evidence of theta: elbo(theta) + log p(theta) and its gradient, each fit starting where the last ones point.
+"""The evidence of theta, elbo(theta) + log p(theta), and its gradient; each fit starts where the last ones point.
 
 The gradient is the envelope's, with nothing differentiated through the fit; its error is O(sqrt(gap)). So a fit far
 from the optimum is run until that error is some hundredths of the slope found last, and near it to ``tol``.
 
-The evidence of theta beyond the Gaussian: elbo + correction + log p(theta), and its gradient.
+``CorrectedEvidence`` goes beyond the Gaussian: elbo + correction + log p(theta), with
 
-    d log p(y|theta) / dtheta ~ d elbo / dtheta + d (own + pairs) / dtheta
+    d log p(y|theta) / dtheta ~ d elbo / dtheta + d correction / dtheta
 
-The first part is the envelope's, as in ``evidence.py``. The second has no envelope: it is taken by central differences
-of the correction alone, two fits from warm starts for each entry of theta. The correction is smooth and small beside
-the elbo, so that a step of some thousandths of an e-fold leaves five digits of its slope, more than the search asks.
+The second part has no envelope: it is taken by central differences of the correction alone, two fits from warm starts
+for each entry of theta. The correction is smooth and small beside the elbo, so that a step of some thousandths of an
+e-fold leaves five digits of its slope, more than the search asks.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Families of dense covariances: a fixed one times a variance, and a kernel of scikit-learn.
 
-A fixed covariance with a learned variance: Sigma = e^theta K.
+    ScaledCovariance   Sigma = e^theta K                      d elbo / d theta = sum_ij dP/dSigma_ij Sigma_ij
+    KernelCovariance   Sigma = kernel(X) + level 11'          d elbo / d theta = sum_ij G_ij dK_ij/dtheta
 
-d elbo / d theta = sum_ij dP/dSigma_ij Sigma_ij
-
-A Gaussian process: Sigma = kernel(X) + level 11', a scikit-learn kernel, with its hyperparameters.
-
-d elbo / d theta = sum_ij G_ij dK_ij/dtheta,   G = dP/dSigma summed over the predictors, contracted (see kernels.py)
+theta is the log of a variance, or the kernel's own. G = dP/dSigma is summed over the predictors and contracted without
+a tensor (``kernels.py``).
 """
 
 from __future__ import annotations

@@ -1,24 +1,20 @@
-"""The mode of an objective over theta, and coordinates about it in which the posterior is nearly normal.
+"""The mode of an objective over theta: its curvature, how far each side reaches, and what lies at a bound.
 
-Coordinates in which the posterior of theta is nearly standard normal.
+    H_ij = (g_j(0) - g_j(s e_i)) / s                              i != j, made symmetric; error O(s)
+    H_ii = (4 g_i(0) + 2 g_i(s) - 6 (f(s e_i) - f(0)) / s) / s    of the cubic through both ends; error O(s^2)
+
+f and its exact gradient g are evaluated once for each entry of theta that is not held. Two more evaluations for each,
+three sds to either side, give ``Coordinates`` u in which the posterior is nearly standard normal:
 
     theta_i(u) = centre_i + scale_i t_i(psi_i),   psi = mix u,   (scale mix) (scale mix)' = H^-1
     t(v) = v (1 + s(-v) g_-(v) + s(v) g_+(v)),    s(v) = (1 + v / r) / 2,    r = sqrt(4 + v^2)
     g(v) = c (r / 2 - 1)  for c > 0,              c v^2 / r^2  for c < 0
 
-H is the curvature at the centre, scale the sds that it gives, and t_i has slope 1 at 0. A side of a hyperparameter on
-which the density falls more slowly than a normal's is stretched (c > 0: a tail that is exponential in theta, as that of
-the log of a variance near 0, becomes normal), one on which it falls faster is shortened, so that the same points serve
-both. t is smooth, with nothing that changes over less than 2 sds, as sums over even points ask for.
-
-The mode of an objective over theta: its curvature, how far each side reaches, and what lies at a bound.
-
-    H_ij = (g_j(0) - g_j(s e_i)) / s                              i != j, made symmetric; error O(s)
-    H_ii = (4 g_i(0) + 2 g_i(s) - 6 (f(s e_i) - f(0)) / s) / s    of the cubic through both ends; error O(s^2)
-
-f and its exact gradient g are evaluated once for each entry of theta that is not held. Two more evaluations
-for each, three sds to either side, give the coordinates in which the density is nearly normal. Tables, the
-integration over theta, remarks and both engines read this one answer.
+scale are the sds that H gives, and t_i has slope 1 at 0. A side of a hyperparameter on which the density falls more
+slowly than a normal's is stretched (c > 0: a tail that is exponential in theta, as that of the log of an sd near 0,
+becomes normal), one on which it falls faster is shortened, so that the same points serve both. t is smooth, with
+nothing that changes over less than 2 sds, as sums over even points ask for. Tables, the integration over theta, remarks
+and both engines read this one answer.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What a search for theta maximises, and what it returns.
+"""What a search for theta maximises (``Objective``), and what it returns (``Found``, ``Learned``).
 
-What learning returns: theta, the model and the fit there, and how the search ended.
-
-What a search maximises: a value and its slopes at theta, within bounds, with the fit that they came from.
-
-``Evidence`` is the one of a likelihood and a family; a table's (``factors/learning.py``) fits its rows by themselves.
+An objective is a value and its slopes at theta, within bounds, with the fit that they came from. ``Evidence`` is that
+of a likelihood and a family; that of a table (``factors/learning.py``) fits its rows by themselves. A search returns
+theta, the model and the fit there, and how it ended.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""The one search for theta: Newton's steps where the curvature is known, L-BFGS elsewhere.
+"""One search for theta from one start: every inner fit starts from the last, and the best one is certified.
 
-A quadratic model of an objective within a box: Newton's steps of theta, and what they say of the curvature.
+Where the curvature is known the steps are Newton's (``TrustRegion``), elsewhere those of L-BFGS. Far from the optimum
+fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. L-BFGS goes a few log units a run. Where it
+gives up because gaps of loose fits hide the slope, another run begins there with exact fits.
 
-The model around a point is the gradient there and a curvature (``Objective.curvature``), corrected by the steps before:
-the smallest change, in units of the curvature, that explains how the gradient changed along them. Its maximum within
-the bounds and a radius is a bounded least-squares problem of a few unknowns. The rise that a step promises also says
-how exact the fit at its end must be.
-
-One search for theta from one start: every inner fit warm-started, the best one certified.
-
-Where the curvature is known the steps are Newton's (``TrustRegion``), elsewhere those of L-BFGS. Far from the
-optimum fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. L-BFGS goes a few log units a run.
-Where it gives up because gaps of loose fits hide the slope, another run begins there with exact fits.
+``TrustRegion`` is a quadratic model of the objective within a box: the gradient at a point and a curvature
+(``Objective.curvature``), corrected by the steps before: the smallest change, in units of the curvature, that explains
+how the gradient changed along them. Its maximum within the bounds and a radius is a bounded least-squares problem of a
+few unknowns. The rise that a step promises also says how exact the fit at its end must be.
 """
 
 from __future__ import annotations

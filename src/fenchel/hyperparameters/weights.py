@@ -1,13 +1,11 @@
-"""Families of independent weights with learned variances, and how far apart these may be.
+"""Linear models whose weights have learned variances: eta = W z, z_l ~ N(mean_l, v_{g(l)}), theta = log v.
 
-A linear model whose weights have learned variances: eta = W z, z_l ~ N(mean_l, v_{g(l)}), theta = log v.
+    d elbo / d theta_g = 1/2 sum over the weights l of group g of ((m_l - mean_l)^2 + V_ll) / v_g - 1
 
-d elbo / d theta_g = 1/2 sum over the weights l of group g of ((m_l - mean_l)^2 + V_ll) / v_g - 1
+One group is ridge regression with a learned strength; a group for each weight is automatic relevance determination
+(``learn_relevance``). A weight in no group (-1) keeps its variance: an intercept.
 
-One group is ridge regression with a learned strength; a group for each weight is automatic relevance determination,
-for which ``relevance.py`` has the prior. A weight in no group (-1) keeps its variance: an intercept.
-
-Automatic relevance determination: a variance for each weight, about a level and with a spread that are both learned.
+In automatic relevance determination the log variances have a level and a width, both learned:
 
     theta_d = log v_d ~ N(level, width^2)       width -> 0 is ridge: one variance for all;  width -> oo is flat theta
     log p(y | width) ~= elbo(theta) + sum_d log integral of exp(along_d(t)) N(t; level, width^2) dt    at the best theta

@@ -1,11 +1,9 @@
 """The fits of an integration over theta, and the centre about which its points lie.
 
-Fits at given theta: what each of them says, started on the plane through the first ones, and kept as they finish.
+``Fitter`` fits at given thetas: each fit starts on the plane through the first ones, and is kept as it finishes.
 
-The centre of an integration: from the mode of the elbo to that of the corrected evidence.
-
-The curvature is that of ``mode_of``. The same fits give the slope of what the correction adds, so that each of
-Newton's steps to the mode of the corrected evidence costs one fit.
+``centred`` goes from the mode of the elbo to that of the corrected evidence. The curvature is that of ``mode_of``. The
+same fits give the slope of what the correction adds, so that each of Newton's steps there costs one fit.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""The posterior of theta: its log density between the points that were fitted, and what follows from it.
+"""The posterior of theta: its log density between the points that were fitted, marginals, and draws.
 
-The log density of theta between the points where it was evaluated, and the marginals that follow from it.
-
-log p(theta(u) | y) + log |d theta / du| = -|u|^2 / 2 + r(u),    r a quadratic and radial functions through all points
+    log p(theta(u) | y) + log |d theta / du| = -|u|^2 / 2 + r(u),    r quadratic and radial functions through the points
 
 r is small and smooth in coordinates in which the posterior is nearly normal, and taken as constant beyond the points,
 so that the tails are those of the coordinates. Integrals are sums over a fine lattice of u, or over a net in more than
-two dimensions.
-
-The posterior of the hyperparameters: marginals of theta, of anything that theta says, and joints of two.
+two dimensions. ``ThetaPosterior`` has the marginals of theta, of anything that theta says, and joints of two.
 """
 
 from __future__ import annotations
