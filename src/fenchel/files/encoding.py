@@ -14,7 +14,6 @@ from __future__ import annotations
 import datetime
 import math
 import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .archive import KINDS
-from .statements import SharedRows, Statement, cannot_save, made, statement_of
+from .statements import Statement, cannot_save, made, statement_of
 
 Json = Any
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
@@ -77,42 +76,35 @@ class Encoder:
         return len(self.arrays) - 1
 
     def _node(self, x: Any, where: str) -> Json:
-        kind = type(x)
-        word = kind.__name__
-        if isinstance(x, Statement):
-            return self._statement(x, where)
-        if isinstance(x, SharedRows):
-            return self.value(x.table(), where)
-        if _CONTAINERS.get(word) is kind:
-            return [word, *self.values(sorted(x, key=repr) if word in ("set", "frozenset") else x, where)]
-        if isinstance(x, dict):
-            return ["dict", *([self.value(k, where), self.value(v, f"{where}[{k!r}]")] for k, v in x.items())]
-        if isinstance(x, np.ndarray):
-            return self._array(x, where)
-        if isinstance(x, np.generic) and x.dtype.kind in KINDS:
-            return ["scalar", self.array(x)]
-        if kind is range:
-            return ["range", x.start, x.stop, x.step]
+        """A value that is no number and no text: by its class or the nearest above it that has an entry."""
+        for kind in type(x).__mro__:
+            encode = _ENCODERS.get((kind.__module__.partition(".")[0], kind.__name__))
+            if encode is not None:
+                return encode(self, x, where)
         statement = statement_of(x)
         if statement is not None:
             return self._statement(statement, where)
-        if kind.__module__ == _KERNEL_MODULE and word in _KERNELS:
-            return ["kernel", word, self.value(x.get_params(deep=False), where)]
         if sp.issparse(x):
             return self._sparse(x, where)
-        if hasattr(x, "__geo_interface__"):  # outlines of geopandas and shapely, as GeoJSON
+        if hasattr(x, "__geo_interface__"):  # outlines, as GeoJSON
             return self.value(x.__geo_interface__, where)
-        if kind.__module__ == "datetime" and getattr(x, "tzinfo", None) is None:
-            return self._calendar(x, where)
-        out = self._of_pandas(x, where)
-        if out is None:
-            raise cannot_save(x, where)
-        return out
+        if hasattr(x, "to_pandas"):  # a table of polars or pyarrow
+            return self.value(x.to_pandas(), where)
+        raise cannot_save(x, where)
 
     def _statement(self, x: Statement, where: str) -> Json:
         options = {name: self.value(value, f"{where}.{name}") for name, value in x.options.items()}
         found = [self.value(each, where) for each in x.found]
         return ["made", x.word, self.values(x.arguments, where), options, found]
+
+    def _container(self, x: Any, where: str) -> Json:
+        word = type(x).__name__
+        if _CONTAINERS.get(word) is not type(x):  # a named tuple is more than its items
+            raise cannot_save(x, where)
+        return [word, *self.values(sorted(x, key=repr) if word in ("set", "frozenset") else x, where)]
+
+    def _dict(self, x: dict[Any, Any], where: str) -> Json:
+        return ["dict", *([self.value(k, where), self.value(v, f"{where}[{k!r}]")] for k, v in x.items())]
 
     def _array(self, x: np.ndarray, where: str) -> Json:
         if np.ma.isMaskedArray(x):
@@ -123,66 +115,88 @@ class Encoder:
             raise cannot_save(x, where)
         return ["objects", list(x.shape), self.values(x.ravel().tolist(), where)]
 
+    def _scalar(self, x: np.generic, where: str) -> Json:
+        if x.dtype.kind not in KINDS:
+            raise cannot_save(x, where)
+        return ["scalar", self.array(x)]
+
+    def _kernel(self, x: Any, where: str) -> Json:
+        word = type(x).__name__
+        if word not in _KERNELS or type(x).__module__ != _KERNEL_MODULE:
+            raise cannot_save(x, where)
+        return ["kernel", word, self.value(x.get_params(deep=False), where)]
+
     def _sparse(self, x: Any, where: str) -> Json:
         name = _MATRICES.get(type(x).__name__, type(x).__name__)
         x = x if name in _SPARSE else x.tocsr()
         name = name if name in _SPARSE else "csr_array"
-        parts = {"dia_array": ("data", "offsets"), "coo_array": ("data", "row", "col")}
-        return ["sparse", name, list(x.shape), *(self.array(getattr(x, p)) for p in parts.get(name, _COMPRESSED))]
+        parts = {
+            "dia_array": lambda: (x.data, x.offsets),
+            "coo_array": lambda: (x.data, x.row, x.col),
+        }.get(name, lambda: (x.data, x.indices, x.indptr))
+        return ["sparse", name, list(x.shape), *map(self.array, parts())]
 
     def _calendar(self, x: Any, where: str) -> Json:
-        if type(x) is datetime.timedelta:
-            return ["timedelta", x.days, x.seconds, x.microseconds]
-        if type(x) not in (datetime.datetime, datetime.date):
+        if type(x) is not datetime.date and (type(x) is not datetime.datetime or x.tzinfo is not None):
             raise cannot_save(x, where)
         return [type(x).__name__, x.isoformat()]
 
-    def _of_pandas(self, x: Any, where: str) -> Json | None:
-        pd = sys.modules.get("pandas")
-        if pd is None:
-            return None
-        if x is pd.NaT or x is pd.NA:
-            return ["missing", "NaT" if x is pd.NaT else "NA"]
-        if isinstance(x, (pd.Timestamp, pd.Timedelta)):
-            zone = None if getattr(x, "tz", None) is None else str(x.tz)
-            return [type(x).__name__, self.array(x.to_numpy()), zone]
-        if isinstance(x, pd.Period):
-            return ["period", x.ordinal, x.freqstr]
-        if isinstance(x, pd.DataFrame):
-            columns = [self._column(x.iloc[:, i].array, f"{where}[{name!r}]") for i, name in enumerate(x.columns)]
-            return ["frame", self.value(x.columns, where), self.value(x.index, where), columns]
-        if isinstance(x, pd.Series):
-            return ["series", self._column(x.array, where), self.value(x.index, where), self.value(x.name, where)]
-        if isinstance(x, pd.MultiIndex):
-            levels = [self._column(x.get_level_values(k).array, where) for k in range(x.nlevels)]
-            return ["levels", levels, self.values(x.names, where)]
-        if isinstance(x, pd.RangeIndex):
-            return ["counter", x.start, x.stop, x.step, self.value(x.name, where)]
-        if isinstance(x, pd.Index):
-            return ["index", self._column(x.array, where), self.value(x.name, where)]
-        if isinstance(x, pd.api.extensions.ExtensionArray):
-            return self._column(x, where)
-        if hasattr(x, "to_pandas"):  # a table of polars or pyarrow
-            return self.value(x.to_pandas(), where)
-        return None
+    # -- of pandas ---------------------------------------------------------------------------------
+    def _timestamp(self, x: Any, where: str) -> Json:
+        return ["Timestamp", self.array(x.to_numpy()), None if x.tz is None else str(x.tz)]
+
+    def _frame(self, x: Any, where: str) -> Json:
+        columns = [self._column(x.iloc[:, i].array, f"{where}[{name!r}]") for i, name in enumerate(x.columns)]
+        return ["frame", self.value(x.columns, where), self.value(x.index, where), columns]
+
+    def _series(self, x: Any, where: str) -> Json:
+        return ["series", self._column(x.array, where), self.value(x.index, where), self.value(x.name, where)]
+
+    def _levels(self, x: Any, where: str) -> Json:
+        levels = [self._column(x.get_level_values(k).array, where) for k in range(x.nlevels)]
+        return ["levels", levels, self.values(x.names, where)]
 
     def _column(self, x: Any, where: str) -> Json:
         """A column of a table: an extension array of pandas."""
-        dtype = str(x.dtype)
-        if dtype == "category":
+        kind, dtype = type(x).__name__, str(x.dtype)
+        if kind == "Categorical":
             return ["categorical", self.array(x.codes), self.value(x.categories, where), bool(x.ordered)]
-        if dtype.startswith("period["):
+        if kind == "PeriodArray":
             return ["periods", self.array(x.asi8), x.freqstr]
-        if dtype.startswith("datetime64[") and getattr(x, "tz", None) is not None:
+        if kind == "DatetimeArray" and x.tz is not None:
             return ["moments", self.array(x.asi8.view(f"M8[{x.unit}]")), str(x.tz)]
-        if isinstance(x.dtype, np.dtype) or type(x).__name__ == "NumpyExtensionArray":
+        if kind in ("NumpyExtensionArray", "DatetimeArray", "TimedeltaArray"):
             return ["column", self.value(np.asarray(x), where), None]
         if not _DTYPE.fullmatch(dtype):
             raise cannot_save(x, where)
         return ["column", self.value(np.asarray(x, dtype=object), where), dtype]
 
 
-_COMPRESSED = "data", "indices", "indptr"
+_ENCODERS: dict[tuple[str, str], Callable[[Encoder, Any, str], Json]] = {  # by package and name of a class
+    ("fenchel", "Statement"): Encoder._statement,
+    ("fenchel", "SharedRows"): lambda to, x, where: to.value(x.table(), where),
+    **{("builtins", word): Encoder._container for word in _CONTAINERS},
+    ("builtins", "dict"): Encoder._dict,
+    ("builtins", "range"): lambda to, x, where: ["range", x.start, x.stop, x.step],
+    ("numpy", "ndarray"): Encoder._array,
+    ("numpy", "generic"): Encoder._scalar,
+    ("sklearn", "Kernel"): Encoder._kernel,
+    ("geopandas", "GeoDataFrame"): lambda to, x, where: to.value(x.__geo_interface__, where),
+    ("geopandas", "GeoSeries"): lambda to, x, where: to.value(x.__geo_interface__, where),
+    ("datetime", "timedelta"): lambda to, x, where: ["timedelta", x.days, x.seconds, x.microseconds],
+    ("datetime", "date"): Encoder._calendar,
+    ("pandas", "NaTType"): lambda to, x, where: ["missing", "NaT"],
+    ("pandas", "NAType"): lambda to, x, where: ["missing", "NA"],
+    ("pandas", "Timestamp"): Encoder._timestamp,
+    ("pandas", "Timedelta"): lambda to, x, where: ["Timedelta", to.array(x.to_numpy()), None],
+    ("pandas", "Period"): lambda to, x, where: ["period", x.ordinal, x.freqstr],
+    ("pandas", "DataFrame"): Encoder._frame,
+    ("pandas", "Series"): Encoder._series,
+    ("pandas", "MultiIndex"): Encoder._levels,
+    ("pandas", "RangeIndex"): lambda to, x, where: ["counter", x.start, x.stop, x.step, to.value(x.name, where)],
+    ("pandas", "Index"): lambda to, x, where: ["index", to._column(x.array, where), to.value(x.name, where)],
+    ("pandas", "ExtensionArray"): Encoder._column,
+}
 
 
 # -- from json ----------------------------------------------------------------------------------------------

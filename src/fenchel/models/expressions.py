@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -51,7 +51,7 @@ _SIGNS = (
     *(ast.UAdd, ast.USub, ast.Invert, ast.Not),
     *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
 )
-_INNER = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.List, ast.Tuple, ast.Dict)
+Keywords = tuple[str, ...] | None  # of a function: those it may be given, None for any
 
 
 class NotAllowed(ValueError):
@@ -74,22 +74,24 @@ class Reading:
 
     def names(self) -> list[str]:
         """The columns and values that it reads, as the user calls them."""
-        inside = [node for node in ast.walk(self.tree) if isinstance(node, (ast.Call, ast.Attribute))]
-        functions = {id(node.func) for node in inside if isinstance(node, ast.Call)}
-        functions |= {id(node.value) for node in inside if isinstance(node, ast.Attribute)}
-        found = [n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in functions]
+        functions = {id(call.func) for call in self._nodes(ast.Call)}
+        functions |= {id(dotted.value) for dotted in self._nodes(ast.Attribute)}
+        found = [name.id for name in self._nodes(ast.Name) if id(name) not in functions]
         return list(dict.fromkeys(self.columns.get(name, name) for name in found))
 
     def called(self) -> list[str]:
         """The functions that it calls: "np.log", "scale"."""
-        calls = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        return list(dict.fromkeys(map(ast.unparse, calls)))
+        return list(dict.fromkeys(ast.unparse(call.func) for call in self._nodes(ast.Call)))
 
     def attributes(self) -> list[str]:
         """What it names with a dot and does not call: "np.pi", "contr.sum"."""
-        called = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
-        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Attribute) and id(n) not in called]
+        called = {id(call.func) for call in self._nodes(ast.Call)}
+        found = [dotted for dotted in self._nodes(ast.Attribute) if id(dotted) not in called]
         return list(dict.fromkeys(map(ast.unparse, found)))
+
+    def _nodes(self, kind: type[ast.AST]) -> list[Any]:
+        """The nodes of one kind."""
+        return [node for node in ast.walk(self.tree) if type(node) is kind]
 
 
 # -- reading ------------------------------------------------------------------------------------------------
@@ -153,72 +155,111 @@ def _check(root: ast.expr) -> None:
 
 def _checked(node: ast.expr) -> list[ast.expr]:
     """The parts of a node that is allowed."""
-    if isinstance(node, ast.Constant):
-        if type(node.value) not in (bool, int, float, str, type(None)):
-            raise NotAllowed(f"it has a {type(node.value).__name__}")
-        bounded(node.value)
-        return []
-    if isinstance(node, ast.Name):
-        return []
-    if isinstance(node, ast.Attribute):
-        if not _dotted(node, CONSTANTS, "np") and not _dotted(node, CONTRASTS, "contr"):
-            raise NotAllowed(f"it uses {_shown(node)}")
-        return []
-    if not isinstance(node, _INNER):
-        raise NotAllowed(f"it has a {type(node).__name__.lower()}")
-    operators: list[ast.AST] = []
-    if isinstance(node, (ast.BinOp, ast.UnaryOp)):
-        operators = [node.op]
-    elif isinstance(node, ast.Compare):
-        operators = list(node.ops)
-    for sign in operators:
-        if not isinstance(sign, _SIGNS):
-            raise NotAllowed(f"it has a {type(sign).__name__.lower()}")
-    if isinstance(node, ast.Call):
-        return _checked_call(node)
-    children = list(ast.iter_child_nodes(node))
-    if isinstance(node, ast.Dict) and None in node.keys:
-        raise NotAllowed("it unpacks arguments")
-    return [child for child in children if isinstance(child, ast.expr)]
+    parts = _PARTS.get(type(node))
+    if parts is None:
+        raise _odd(node)
+    return parts(node)
 
 
-def _checked_call(node: ast.Call) -> list[ast.expr]:
-    func = node.func
-    keywords = [word.arg for word in node.keywords]
-    if any(word is None for word in keywords) or any(isinstance(arg, ast.Starred) for arg in node.args):
+def _odd(node: ast.AST) -> NotAllowed:
+    return NotAllowed(f"it has a {type(node).__name__.lower()}")
+
+
+def _constant(node: ast.Constant) -> list[ast.expr]:
+    if type(node.value) not in (bool, int, float, str, type(None)):
+        raise NotAllowed(f"it has a {type(node.value).__name__}")
+    bounded(node.value)
+    return []
+
+
+def _attribute(node: ast.Attribute) -> list[ast.expr]:
+    if not _dotted(node, CONSTANTS, "np") and not _dotted(node, CONTRASTS, "contr"):
+        raise NotAllowed(f"it uses {_shown(node)}")
+    return []
+
+
+def _signed(signs: Sequence[ast.AST], parts: list[ast.expr]) -> list[ast.expr]:
+    """The parts of a node whose operators are allowed."""
+    for sign in signs:
+        if type(sign) not in _SIGNS:
+            raise _odd(sign)
+    return parts
+
+
+def _dict(node: ast.Dict) -> list[ast.expr]:
+    keys = [key for key in node.keys if key is not None]
+    if len(keys) < len(node.keys):
         raise NotAllowed("it unpacks arguments")
-    if isinstance(func, ast.Attribute):
-        own = _dotted(func, CONTRASTS, "contr") or _dotted(func, _KEYWORDS, "np")
-        if not own and not (_dotted(func, None, "np") and _is_ufunc(func.attr)):
-            raise NotAllowed(f"it uses {_shown(func)}")
-        of_numpy = func.value.id == "np"  # type: ignore[attr-defined]
-        ufunc = of_numpy and _is_ufunc(func.attr)
-        allowed = () if ufunc else _KEYWORDS[func.attr] if of_numpy else None
-        if ufunc and len(node.args) != getattr(np, func.attr).nin:
-            raise NotAllowed(f"it gives {_shown(func)} {len(node.args)} arguments")
-    elif isinstance(func, ast.Name):
-        if func.id not in {*TRANSFORMS, *UFUNCS, *BUILTINS, *BARE}:
-            raise NotAllowed(f"it calls {func.id[:40]}")
-        allowed = None if func.id in TRANSFORMS else ()
-        if (func.id in UFUNCS or func.id in BARE) and len(node.args) != 1:
-            raise NotAllowed(f"it gives {func.id} {len(node.args)} arguments")
-    else:
-        raise NotAllowed(f"it calls {_shown(func)}")
+    return [*keys, *node.values]
+
+
+def _call(node: ast.Call) -> list[ast.expr]:
+    keywords = [word.arg or "**" for word in node.keywords]
+    if "**" in keywords or ast.Starred in map(type, node.args):
+        raise NotAllowed("it unpacks arguments")
+    allowed = _KEYWORDS_OF.get(type(node.func), _no_function)(node.func, len(node.args))
     for word in keywords:
-        odd = word.startswith("_") or word in _NOT_GIVEN if allowed is None else word not in allowed  # type: ignore[union-attr]
-        if odd:
-            raise NotAllowed(f"it gives {_shown(func)} the argument {str(word)[:40]}")
+        if word.startswith("_") or word in _NOT_GIVEN if allowed is None else word not in allowed:
+            raise NotAllowed(f"it gives {_shown(node.func)} the argument {word[:40]}")
     return [*node.args, *(word.value for word in node.keywords)]
+
+
+def _no_function(func: ast.expr, n: int) -> Keywords:
+    raise NotAllowed(f"it calls {_shown(func)}")
+
+
+def _dotted_keywords(func: ast.Attribute, n: int) -> Keywords:
+    """The keywords that contr.sum or np.log may be given with n arguments; None for any."""
+    if _dotted(func, CONTRASTS, "contr"):
+        return None
+    if _dotted(func, _KEYWORDS, "np"):
+        return _KEYWORDS[func.attr]
+    if not (_dotted(func, None, "np") and _is_ufunc(func.attr)):
+        raise NotAllowed(f"it uses {_shown(func)}")
+    if n != getattr(np, func.attr).nin:
+        raise NotAllowed(f"it gives {_shown(func)} {n} arguments")
+    return ()
+
+
+def _bare_keywords(func: ast.Name, n: int) -> Keywords:
+    """The same of a function without a dot."""
+    if func.id in TRANSFORMS:
+        return None
+    if func.id not in {*UFUNCS, *BUILTINS, *BARE}:
+        raise NotAllowed(f"it calls {func.id[:40]}")
+    if func.id not in BUILTINS and n != 1:
+        raise NotAllowed(f"it gives {func.id} {n} arguments")
+    return ()
+
+
+_KEYWORDS_OF: dict[type[ast.AST], Callable[[Any, int], Keywords]] = {
+    ast.Attribute: _dotted_keywords,
+    ast.Name: _bare_keywords,
+}
+_PARTS: dict[type[ast.AST], Callable[[Any], list[ast.expr]]] = {  # what a node may be, and its parts
+    ast.Constant: _constant,
+    ast.Name: lambda node: [],
+    ast.Attribute: _attribute,
+    ast.BinOp: lambda node: _signed([node.op], [node.left, node.right]),
+    ast.UnaryOp: lambda node: _signed([node.op], [node.operand]),
+    ast.Compare: lambda node: _signed(node.ops, [node.left, *node.comparators]),
+    ast.BoolOp: lambda node: node.values,
+    ast.IfExp: lambda node: [node.test, node.body, node.orelse],
+    ast.List: lambda node: node.elts,
+    ast.Tuple: lambda node: node.elts,
+    ast.Dict: _dict,
+    ast.Call: _call,
+}
 
 
 def _dotted(node: ast.Attribute, names: Any, of: str) -> bool:
     """Whether a node is ``of.name`` with one of the names, or any."""
-    return isinstance(node.value, ast.Name) and node.value.id == of and (names is None or node.attr in names)
+    return type(node.value) is ast.Name and node.value.id == of and (names is None or node.attr in names)
 
 
 def _is_ufunc(name: str) -> bool:
     found = None if name.startswith("_") else getattr(np, name, None)
-    return isinstance(found, np.ufunc) and found.nout == 1
+    return type(found) is np.ufunc and found.nout == 1
 
 
 def _shown(node: ast.expr) -> str:
