@@ -56,19 +56,18 @@ class FixedPart(Term):
     def columns(self) -> tuple[Hashable, ...]:
         return tuple(self.expression.names)
 
-    def read_sketch(self, table: DataTable, scale: float, measured: tuple[dict[str, float], np.ndarray | None]) -> Self:
-        """``measured`` are the means of columns that are multiplied, and ``left``."""
-        return self._read(table, measured)
-
     def read(self, table: DataTable, scale: float) -> Self:
-        return self._read(table, None)
+        return self.read_sketch(table, scale, None)
 
     def about(self, means: Mapping[Hashable, float]) -> Self:
         out = copy.copy(self)
         out.origin, out.left = {name: means[name] for name in self.origin}, None
         return out
 
-    def _read(self, table: DataTable, measured: tuple[dict[str, float], np.ndarray | None] | None) -> Self:
+    def read_sketch(
+        self, table: DataTable, scale: float, measured: tuple[dict[str, float], np.ndarray | None] | None
+    ) -> Self:
+        """``measured`` are the means of columns that are multiplied, and ``left``; None: the table has all rows."""
         out = copy.copy(self)
         out.expression = copy.copy(self.expression)
         X = out.expression.evaluate(table.source)

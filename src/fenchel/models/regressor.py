@@ -178,7 +178,7 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
             raise problem(name, got, "a response that is one column, or y among the columns of X")
         if np.ma.isMaskedArray(y):  # what is masked is unobserved
             y = np.where(np.ma.getmaskarray(y), np.array(None, dtype=object), np.ma.getdata(y))
-        refuse_device(type(self).__name__, "y", y)
+        refuse_device(name, "y", y)
         y = y.array if hasattr(y, "array") else column_or_1d(y, warn=True)  # by place, not by an index
         check_consistent_length(frame, y)
         return frame.assign(**{bare: y})

@@ -50,8 +50,7 @@ class Unseen:
         """R with R R' = covariance (d, d)."""
         if self.covariance.ndim == 1:
             return np.diag(np.sqrt(self.covariance))
-        values, vectors = np.linalg.eigh(self.covariance)  # a series held by constraints has a singular one
-        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+        return root_of(self.covariance)
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """(N, size), rows of one ``of`` sharing their u."""
@@ -77,10 +76,15 @@ class UnseenPoints(Unseen):
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
         assert self.together is not None
         out, (which, covariance) = np.zeros((len(self.of), size)), self.together()
-        values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = root_of(covariance)
         out[self.of >= 0] = (root @ rng.standard_normal((root.shape[1], size)))[which]
         return out
+
+
+def root_of(covariance: np.ndarray) -> np.ndarray:
+    """R with R R' = covariance (d, d), which is singular for a series held by constraints."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def numbered(keys: Sequence[Hashable], there: np.ndarray) -> np.ndarray:

@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from .. import gmrf
-from ..checks import problem
+from ..checks import Refusal, problem
 from ..gmrf import MarkovField
-from ..inputs.frames import DataColumn, DataTable
+from ..inputs.frames import DataColumn, DataTable, Kind
 from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
 from .base import START_SD, Hyperparameter, Rows, Term, level_sd, one_each, typical
@@ -46,6 +46,8 @@ class LevelTerm(Term):
     options: ClassVar[tuple[str, ...]] = ("precision",)  # what may be given a start
     least: int = 1  # levels
     standard: ClassVar[bool] = False  # the effect has typical variance 1 at precision 1
+
+    at_any_times: ClassVar[type[Term] | None] = None  # the term of a formula where times are not equally spaced
 
     levels: list[Hashable]  # these, once it has been read
     place: dict[Hashable, int]  # of each level
@@ -107,6 +109,10 @@ class LevelTerm(Term):
         return np.zeros((steps.size, 0))
 
     # -- the contract ------------------------------------------------------------------------------
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        return cls.at_any_times if cls.at_any_times is not None and _irregular(columns[0]) else cls
+
     @property
     def columns(self) -> tuple[Hashable, ...]:
         return (self.column,) if self.by is None else (self.column, self.by)
@@ -217,28 +223,21 @@ class LevelTerm(Term):
 
         A group of another sort than all that fit has seen, "10" for 10, is none of them and no new one: refused.
         """
-        known = self._known_codes(column)
-        if known is not None:
-            return known
-        sorts: set[str | None] = set()  # of new groups: text, numbers, dates
-        out = np.empty(len(column), dtype=np.int64)
-        for i, value in enumerate(column.values):
-            code = self.place.get(value)
-            if code is None:
-                if not (new and self.grows and present(value)):
-                    raise self._unknown(column, i, value, new)
-                if sort_of(value) not in sorts and mismatch(column.name, value, self.levels) is not None:
-                    raise self._unknown(column, i, value, new)
-                sorts.add(sort_of(value))
-                code = -1
-            out[i] = code
-        return out
-
-    def _known_codes(self, column: DataColumn) -> np.ndarray | None:
-        """The level of each row of a column, each value looked up once; None where one is no level."""
         at, different = column.data.factorize()
-        places = np.array([self.place.get(value, -1) for value in different.tolist()], dtype=np.int64)
-        return None if (at < 0).any() or (places < 0).any() else places[at]
+        values = different.tolist()
+        places = np.array([self.place.get(value, -1) for value in values], dtype=np.int64)
+        refused, sorts = np.zeros(places.size, dtype=bool), set()  # sorts of new groups: text, numbers, dates
+        for k in np.flatnonzero(places < 0):
+            sort, may_be_new = sort_of(values[k]), new and self.grows and present(values[k])
+            if may_be_new and (sort in sorts or mismatch(column.name, values[k], self.levels) is None):
+                sorts.add(sort)
+            else:
+                refused[k] = True
+        bad = np.append(refused, True)[at]  # at is -1 where the value is missing
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise self._unknown(column, i, column.values[i], new)
+        return np.asarray(places[at])
 
     def _unknown(self, column: DataColumn, row: int, value: Hashable, new: bool) -> ValueError:
         where, got = column.where, f"X[{row}, {column.name!r}] = {value!r}"
@@ -277,3 +276,14 @@ class IID(LevelTerm):
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.array([[np.exp(2.0 * theta[0])]])
+
+
+def _irregular(column: DataColumn | None) -> bool:
+    """Whether a column holds numbers or dates that are no regular steps."""
+    if column is None or column.kind not in (Kind.NUMBERS, Kind.DATES):
+        return False
+    try:
+        inferred(column.name, column, True)
+    except Refusal:
+        return True
+    return False

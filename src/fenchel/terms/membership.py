@@ -114,7 +114,7 @@ class MultipleMembership(LevelTerm):
         return np.asarray(W / total[:, None])
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        W, m = self.shares(table), len(self.members)
+        W = self.shares(table)
         values, codes = [], np.empty(W.shape, dtype=np.int64)
         for j, name in enumerate(self.members):
             column = table.column(name)
@@ -125,11 +125,11 @@ class MultipleMembership(LevelTerm):
         known = codes >= 0
         at = np.nonzero(known)[0], codes[known]
         design = sp.csr_array((W[known], at), shape=(len(table), self.n_latents))
-        return Rows(design, unseen=self._unseen(values, known, W, m))
+        return Rows(design, unseen=self._unseen(values, known, W))
 
-    def _unseen(self, values: list[list[Any]], known: np.ndarray, W: np.ndarray, m: int) -> np.ndarray:
+    def _unseen(self, values: list[list[Any]], known: np.ndarray, W: np.ndarray) -> np.ndarray:
         """The weights of groups that fit has not seen, those of one group in a row together."""
-        out = np.where(known, 0.0, W)
+        out, m = np.where(known, 0.0, W), W.shape[1]
         for i in np.flatnonzero((~known).sum(axis=1) > 1):
             for j in range(1, m):
                 first = next(k for k in range(m) if values[k][i] == values[j][i])

@@ -205,14 +205,10 @@ class Matern(Term):
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         """On a regular grid over the box of the points that fit has seen, where the mesh is."""
-        points = self.grid()
+        points = grid_over(self.low, self.high)
         found, _ = self.mesh.where(points)
         points = points[(found >= 0) & ~self.mesh.barrier[found]]
         return [tuple(point) for point in points.tolist()], self._at(points, str(self.name))
-
-    def grid(self, side: int = SIDE) -> np.ndarray:
-        """Points of squares, nearly, over that box."""
-        return grid_over(self.low, self.high, side)
 
 
 def grid_over(low: np.ndarray, high: np.ndarray, side: int = SIDE) -> np.ndarray:

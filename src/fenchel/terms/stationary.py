@@ -37,34 +37,11 @@ from .base import Hyperparameter, PartialCorrelation, Rows, Term, correlation, d
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
 from .points import Matern
-from .time import TimeTerm, irregular, thinned
+from .time import TimeTerm, thinned
 
 _SMALLEST_TAU = {1: 1e-10, 2: 0.0015, 3: 0.03}  # tau of neighbours at the longest range, by p = nu + 1/2
 _LONGEST_RANGE = {1: 20.0, 2: 2.0, 3: 1.0}  # range, in spans
 _SHORTEST_RANGE = {1: 0.0, 2: 16.0, 3: 6.0}  # range, in gaps of knots where times share one
-
-
-class AR1(LevelTerm):
-    """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
-
-    word, partitioned, in_time = "ar1", True, True
-    r_names = "corAR1", "ou"
-    builder, least = staticmethod(gmrf.ar1), 2
-    options, standard = ("phi", "variance"), True
-
-    @classmethod
-    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
-        return OrnsteinUhlenbeck if irregular(columns) else cls
-
-    def starts(self, k: float) -> dict[str, Any]:
-        return {"variance": 1.0 / k}
-
-    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return level_sd("sd", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
-
-    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        phi = np.tanh(theta[1] / 2)
-        return np.array([phi]), float(np.exp(2.0 * theta[0]) * (1.0 - phi * phi))
 
 
 class AR(TimeTerm):
@@ -225,3 +202,22 @@ class OrnsteinUhlenbeck(MaternSeries):
         self, column: Hashable = None, *, levels: Iterable[Hashable] | None = None, name: Hashable = None
     ) -> None:
         super().__init__(column, nu=0.5, levels=levels, name=column if name is None else name)
+
+
+class AR1(LevelTerm):
+    """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
+
+    word, partitioned, in_time = "ar1", True, True
+    r_names = "corAR1", "ou"
+    builder, least, at_any_times = staticmethod(gmrf.ar1), 2, OrnsteinUhlenbeck
+    options, standard = ("phi", "variance"), True
+
+    def starts(self, k: float) -> dict[str, Any]:
+        return {"variance": 1.0 / k}
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        return level_sd("sd", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        phi = np.tanh(theta[1] / 2)
+        return np.array([phi]), float(np.exp(2.0 * theta[0]) * (1.0 - phi * phi))

@@ -79,8 +79,6 @@ class SumOfTerms:
         Centres and scales of the fixed effects.
     """
 
-    _counts: dict[Hashable, np.ndarray] | None = None
-
     def __init__(
         self,
         terms: Sequence[Term],

@@ -13,41 +13,28 @@ the data is never lost.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from .. import gmrf
-from ..checks import Refusal, problem
+from ..checks import problem
 from ..gmrf import MarkovField
 from ..gmrf.precisions import ScaledStructure
 from ..gmrf.times import Walk
-from ..inputs.frames import DataColumn, DataTable, Kind
-from ..inputs.levels import inferred, present, times_of
+from ..inputs.frames import DataColumn, DataTable
+from ..inputs.levels import present, times_of
 from ..priors.sparse import SparsePrecision
 from .base import (
     Rows,
-    Term,
     deviation,
     one_each,
     typical,
 )
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
-
-
-def irregular(columns: Sequence[DataColumn | None]) -> bool:
-    """Whether a column holds numbers or dates that are no regular steps."""
-    column = columns[0]
-    if column is None or column.kind not in (Kind.NUMBERS, Kind.DATES):
-        return False
-    try:
-        inferred(column.name, column, True)
-    except Refusal:
-        return True
-    return False
 
 
 class TimeTerm(LevelTerm):
@@ -113,7 +100,7 @@ class Wiener(TimeTerm):
     def setup(self, scale: float) -> None:
         self.step, self.middle = float(np.diff(self.times).mean()), float(self.times.mean())
         self.knots = thinned(self._steps(self.times), self.near(self.times.size))
-        R, seen = self.walk(), self.weights(self.times)[0]
+        R, seen = self.chain(self.knots), self.weights(self.times)[0]
         self.constraints, self.n_latents = np.asarray(self.held(self._steps(self.times)) @ seen), seen.shape[1]
         prior = SparsePrecision(R, design=seen, constraints=self.constraints)
         self.unit = typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance))
@@ -132,10 +119,6 @@ class Wiener(TimeTerm):
     def chain(self, times: np.ndarray) -> sp.csc_array:
         """The structure over increasing times."""
         return Walk(self.states).structure(times)
-
-    def walk(self) -> sp.csc_array:
-        """The structure over the knots."""
-        return self.chain(self.knots)
 
     def held(self, steps: np.ndarray) -> np.ndarray:
         """What the effect at the times of the fit sums to zero with."""
@@ -224,11 +207,7 @@ class RW1(LevelTerm):
     """A random walk, neighbours in time differing by N(0, 1/k)."""
 
     word, partitioned, in_time = "rw1", True, True
-    builder, least = staticmethod(gmrf.rw1), 2
-
-    @classmethod
-    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
-        return Wiener if irregular(columns) else cls
+    builder, least, at_any_times = staticmethod(gmrf.rw1), 2, Wiener
 
     def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         return np.ones(1), float(np.exp(2.0 * theta[0]))
@@ -238,15 +217,11 @@ class RW2(LevelTerm):
     """A random walk of second order, and its linear trend as a fixed effect."""
 
     word, partitioned, in_time = "rw2", True, True
-    builder, least = staticmethod(gmrf.rw2), 3
+    builder, least, at_any_times = staticmethod(gmrf.rw2), 3, IntegratedWiener
 
     def __init__(self, column: Hashable = None, *, trend: bool = True, **options: Any) -> None:
         super().__init__(column, **options)
         self.trend = trend
-
-    @classmethod
-    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
-        return IntegratedWiener if irregular(columns) else cls
 
     def free(self) -> tuple[list[str], np.ndarray]:
         return ([f"{self.name} (slope)"], np.asarray(self.made.constraints)[1:].T) if self.trend else super().free()
