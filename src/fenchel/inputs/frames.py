@@ -94,9 +94,6 @@ class DataColumn:
             return Kind.DATES
         if word != "object" and self.data.dtype.kind in _NUMPY_KINDS:
             return _NUMPY_KINDS[self.data.dtype.kind]
-        return self._kind_of_values()
-
-    def _kind_of_values(self) -> Kind:
         return Kind.NUMBERS if _are_numbers(self.data) else _OBJECTS.get(_held(self.data), Kind.MIXED)
 
     def numbers(self, advice: str = "") -> np.ndarray:

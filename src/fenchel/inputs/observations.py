@@ -363,14 +363,10 @@ def read_family(family: object) -> str | Likelihood | None:
             expected = f"a likelihood, {family.__name__}(),{word}"
             raise problem("Model", f"family is the class {family.__name__}", expected)
         case str():
-            return _spelled(family)
-    got = f"family is a {type(family).__name__}"
-    raise problem("Model", got, 'a name such as "poisson", or a Likelihood such as fenchel.Poisson()')
-
-
-def _spelled(family: str) -> str:
-    """The word of a family in any spelling, also those of R."""
-    text = bare(family)
+            text = bare(family)
+        case _:
+            got = f"family is a {type(family).__name__}"
+            raise problem("Model", got, 'a name such as "poisson", or a Likelihood such as fenchel.Poisson()')
     if text in _OTHERS:
         raise problem("Model", f"family = {family!r} is not one of this library", _OTHERS[text])
     word = spelled(text) or _MODELS.get(text, family)

@@ -125,7 +125,7 @@ def predict(
         raise problem("fenchel predict", f"{model} holds a {type(fit).__name__}", "a fitted model of fenchel fit")
     parts = list(fit.parts.values()) or [fit]
     effects = [term for part in parts for term in part.model.sum.effects]
-    known = [name for term in effects for name in term.columns if _are_words(term.levels)]
+    known = [name for term in effects if {type(level) for level in term.levels or ()} == {str} for name in term.columns]
     table = predicted(fit, read_table(data, [*texts, *map(str, known)]), asked)
     if out is None:
         table.to_csv(sys.stdout, index=False)
@@ -173,10 +173,6 @@ def _named(option: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
 def _options_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Those that a function takes, by its names for them."""
     return {name: given[name] for name in signature(function).parameters if name in given}
-
-
-def _are_words(levels: Any) -> bool:
-    return bool(levels) and all(isinstance(level, str) for level in levels)
 
 
 def _column_or_number(frame: Any, value: str) -> Any:
