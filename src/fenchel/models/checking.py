@@ -74,7 +74,7 @@ def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None
     sets = int(np.clip(_CELLS // max(1, len(fit.model.data_index)), 20, _SETS))
     made = fit.sample(None, sets, 0, kind="outcome")[:, fit.model.kept][:, seen]
     if kind == "survival":
-        return plot_survival(y, happened(target.likelihood, seen), made, ax, xlabel=name)
+        return plot_survival(y, happened(fit.model), made, ax, xlabel=name)
     if kind == "rootogram":
         return plot_rootogram(y, made, ax, xlabel=name)
     if kind == "density":
@@ -91,7 +91,7 @@ def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None
 
 def _of_trials(fit: FittedModel, seen: np.ndarray, ax: Axes | None) -> Axes:
     target = fit.model.target
-    trials = np.broadcast_to(np.asarray(getattr(target.likelihood, "trials", 1.0)), seen.shape)[seen]
+    trials = fit.model.row_values("trials")
     p = fit.predict(trials=1.0).to_numpy()[fit.model.kept][seen]
     made = fit.sample(None, _SETS, 0, kind="outcome")[:, fit.model.kept][:, seen]
-    return plot_reliability(p, target.y[seen], trials, ax, made=made)
+    return plot_reliability(p, target.y[seen], 1.0 if trials is None else trials[seen], ax, made=made)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .fitted import FittedModel
+    from .model import Model
 
 RISK = "risk"
 _PEOPLE = 500  # whose survival is averaged in all: beyond, every k-th in the order of risk
@@ -51,7 +52,7 @@ def people_of(fit: FittedModel) -> People:
     model, weights = fit.model, fit.model.target.weights
     seen = model.target.seen > 0.0
     risk = fit.predict(kind="link").to_numpy()[model.kept][seen]
-    event = happened(model.target.likelihood, seen)
+    event = happened(model)
     return People(model.frame[seen], model.target.y[seen], event, risk, None if weights is None else weights[seen])
 
 
@@ -60,10 +61,10 @@ def times_of(fit: FittedModel) -> np.ndarray:
     return np.linspace(0.0, float(np.nanmax(fit.model.target.y)), TIMES)
 
 
-def happened(likelihood: Any, seen: np.ndarray) -> np.ndarray:
+def happened(model: Model) -> np.ndarray:
     """1 where the event happened, of the rows that are seen."""
-    given = getattr(likelihood, "event", None)
-    return np.ones(int(seen.sum())) if given is None else np.broadcast_to(np.asarray(given), seen.shape)[seen]
+    seen, event = model.target.seen > 0.0, model.row_values("event")
+    return np.ones(int(seen.sum())) if event is None else event[seen]
 
 
 def _time(fit: FittedModel) -> str:

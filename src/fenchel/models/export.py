@@ -143,9 +143,9 @@ class _Export:
     def constants(self) -> dict[str, np.ndarray]:
         out = {}
         for key in ("exposure", "trials"):
-            given = getattr(self.fit.found.likelihood, key, None)
+            given = self.model.row_values(key)
             if given is not None:
-                out[key] = np.broadcast_to(np.asarray(given, dtype=np.float64), self.seen.shape)
+                out[key] = given
         frame: pd.DataFrame = self.model.frame
         for name in self.model.covariates:
             if name in frame and frame[name].dtype.kind in "biuf":

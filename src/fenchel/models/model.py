@@ -277,6 +277,11 @@ class Model(Stated):
         """How many rows are used, and how many of them are observed."""
         return len(self.kept), int((self.target.seen > 0.0).sum())
 
+    def row_values(self, name: str) -> np.ndarray | None:
+        """ "trials", "exposure" or "event" of the rows (N,); None where the likelihood has none."""
+        given = getattr(self.target.likelihood, name, None)
+        return None if given is None else np.broadcast_to(np.asarray(given, dtype=np.float64), self.target.y.shape)
+
     def table(self, frame: pd.DataFrame) -> DataTable:
         """Plain rows as terms read them."""
         return DataTable("Model", self.compiled.extended(frame))

@@ -125,8 +125,8 @@ def _all_the_same(model: Model) -> list[str]:
     y, support = target.y[seen], target.likelihood.support
     if support not in ("levels", "count") or y.size < 2:
         return []
-    trials = target.likelihood.trials if "trials" in target.likelihood.row_parameters else None
-    full = trials is not None and bool((y == np.broadcast_to(trials, seen.shape)[seen]).all())
+    trials = model.row_values("trials")
+    full = trials is not None and bool((y == trials[seen]).all())
     if not (full or (y == 0.0).all() or (support == "levels" and (y == y[0]).all())):
         return []
     label = 0 if target.labels is None else target.labels[int(y[0])]
@@ -334,8 +334,8 @@ class Runaway:
             up = np.hstack([X, -cuts[at + 1]])[below]
             down = np.hstack([-X, cuts[at]])[above]
         else:
-            top = getattr(target.likelihood, "trials", None)
-            top = np.inf if top is None else np.broadcast_to(top, seen.shape)[seen]
+            trials = model.row_values("trials")
+            top = np.inf if trials is None else trials[seen]
             top = 1.0 if target.likelihood.support == "levels" else top
             up, down = X[y < top], -X[y > 0.0]
         self.A = np.vstack([up, down])
