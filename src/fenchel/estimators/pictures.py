@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import problem, vector
 from ..plots import plot_decision, plot_forest, plot_path
-from ..plots.base import GREY, PALETTE, finished, new_figure
+from ..plots.base import GREY, PALETTE, finish_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +122,7 @@ def plot_partial_effect(
             if y is not None:
                 mine = table[y == word, d]
                 ax.plot(mine, np.full(mine.size, -0.03 * (k + 1)), ".", color=colour, markersize=4)
-        return finished(ax, names[d], "probability")
+        return finish_axes(ax, names[d], "probability")
     own |= {"band": f"{100 * level:g} % band", "xlabel": names[d]}
     return plot_path(x, middle, low, high, ax, **own | looks)
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
 
 _STEP = 1e-3  # of a standard deviation of the column
-_LEAST, _MOST = 2_000, 20_000  # draws of E[y]: the ends of intervals are then known to 0.06 and 0.02 sds
+_LEAST = 2_000  # draws of E[y] at least: the ends of intervals are then known to 0.06 sds
+_MOST = 20_000  # draws of E[y] at most: the ends are then known to 0.02 sds
 _DRAWN = 40_000_000  # numbers that are drawn in all where neither decides
 _CELLS = 20_000_000  # numbers of a block of draws
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from .fitted import FittedModel
 
-_SETS, _CELLS = 100, 20_000_000  # data sets that are made, fewer where the rows are very many
+_SETS = 100  # data sets that are made
+_CELLS = 20_000_000  # numbers of all data sets: of very many rows fewer sets are made
 WORDS = {
     "survival": "The share that lasts longer: of the data by Kaplan and Meier, and the middle 95 % of data sets that "
     "the fitted model makes.",

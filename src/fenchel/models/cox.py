@@ -153,7 +153,7 @@ class Cox(Reduction):
         self.edges = np.concatenate([[0.0], inner])
 
     def time_spent(self, t: np.ndarray) -> np.ndarray:
-        """How long who stays until t is at risk in each interval (N, J); nothing is said of time beyond the last."""
+        """How long a row that lasts until t is at risk in each interval (N, J); time beyond the last event is left out."""
         low, high = self.edges[:-1], self.edges[1:]
         if self.steps:  # who left before an event time is not at risk there
             return np.where(t[:, None] >= high, high - low, 0.0)
@@ -233,7 +233,7 @@ class Cox(Reduction):
 
 
 def _how_often(weights: Any, frame: pd.DataFrame) -> np.ndarray:
-    """How often each row was seen (N,); what is no weight the response refuses later."""
+    """The weights of the rows (N,), 1 by default; ``Response`` refuses numbers that are no weights."""
     given = 1.0 if weights is None else weights
     if isinstance(weights, str):
         given = column_of("Model", frame, weights)
@@ -241,7 +241,7 @@ def _how_often(weights: Any, frame: pd.DataFrame) -> np.ndarray:
 
 
 def _quantiles(x: np.ndarray, often: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """numpy's quantiles of x, each as often as it is said to be."""
+    """numpy's quantiles of x, where entry i counts ``often[i]`` times."""
     order = np.argsort(x)
     ends = np.cumsum(often[order])
     place = levels * max(ends[-1] - 1.0, 0.0)

@@ -11,7 +11,7 @@ from ..checks import numeric, problem
 from ..inputs.frames import Table, read_frame, unknown
 from ..plots import plot_survival_curves, plot_survival_groups
 from ..plots.base import PALETTE, short_name
-from ..plots.checks import Survived
+from ..plots.checks import SurvivalGroup
 from .grammar import parse
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def plot_groups(fit: FittedModel, by: Any = None, ax: Axes | None = None) -> Axe
         some = own[np.argsort(people.risk[own], kind="stable")]
         most = max(1, _PEOPLE // len(names))
         some = some[np.unique(np.linspace(0, some.size - 1, min(most, some.size)).round().astype(int))]
-        said = fit.survival(people.frame.iloc[some], at, size=_DRAWS).to_numpy()
+        predicted = fit.survival(people.frame.iloc[some], at, size=_DRAWS).to_numpy()
         weights = None if people.weights is None else people.weights[own]
-        share = np.average(said, axis=0, weights=None if people.weights is None else people.weights[some])
-        out[f"{name} ({own.size})"] = Survived(people.time[own], people.event[own], at, share, weights)
+        share = np.average(predicted, axis=0, weights=None if people.weights is None else people.weights[some])
+        out[f"{name} ({own.size})"] = SurvivalGroup(people.time[own], people.event[own], at, share, weights)
     return plot_survival_groups(out, ax, steps=steps, xlabel=_time(fit))
 
 
@@ -122,8 +122,8 @@ def plot_survival(
     frame = read_frame("plot_survival", new, "new")
     at, steps = fit.model.reduction.survival_times(fit)
     at = at if times is None else np.atleast_1d(numeric("plot_survival", "times", times))
-    said = fit.survival(frame, at, interval=interval, **draws)
-    parts = [said] if interval is None else [said[part] for part in ("mean", "lower", "upper")]
+    predicted = fit.survival(frame, at, interval=interval, **draws)
+    parts = [predicted] if interval is None else [predicted[part] for part in ("mean", "lower", "upper")]
     curves = {name: np.stack([part.to_numpy()[i] for part in parts]) for i, name in enumerate(_names(frame))}
     return plot_survival_curves(at, curves, ax, steps=steps, xlabel=_time(fit))
 
@@ -133,5 +133,5 @@ def _names(frame: pd.DataFrame) -> list[str]:
     if frame.index.dtype.kind not in "iuf" and frame.index.is_unique:
         return [short_name(label) for label in frame.index]
     differ = [name for name in frame.columns if frame[name].nunique(dropna=False) > 1]
-    told = [", ".join(f"{name} = {short_name(row[name])}" for name in differ) for _, row in frame.iterrows()]
-    return told if len(set(told)) == len(told) else [f"row {i}: {text}" for i, text in enumerate(told)]
+    names = [", ".join(f"{name} = {short_name(row[name])}" for name in differ) for _, row in frame.iterrows()]
+    return names if len(set(names)) == len(names) else [f"row {i}: {name}" for i, name in enumerate(names)]

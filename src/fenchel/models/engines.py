@@ -70,8 +70,8 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
     return True
 
 
-def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
-    """Options of the direct engine's search: where it begins, if one factorisation costs more than looking for that."""
+def search_start(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
+    """Options of ``learn``: a start by a quick iterative fit, where one factorisation costs more than that fit."""
     if is_loading():
         return {}
     rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
@@ -125,7 +125,7 @@ def fit_directly(model: Model, search: dict[str, Any], method: str | None, point
     while sum_ is not None:  # again where terms choose at theta, such as the grid of a process
         fitted = model if sum_ is model.sum else copy.copy(model)
         fitted.sum = sum_
-        start = begun(fitted, search["n_restarts"], search["progress"])
+        start = search_start(fitted, search["n_restarts"], search["progress"])
         found = learn(target.likelihood, sum_.family(), target.y, weights=target.weights, **search, **start)
         sum_ = sum_.settled(found.theta, model.table(model.frame), bool(found.likelihood.theta_names))
     mixture = None

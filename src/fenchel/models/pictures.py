@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
 
 _MOST = 40  # levels that are named
-_PANELS, _MAPS = 12, 6  # of one picture
+_PANELS = 12  # curves of groups, at most; more are a grid in colours
+_MAPS = 6  # of a product of regions and times
 _PLACES = 100  # along a column of numbers
 _FAR = 0.1  # of a column's range: the surface is left blank farther than this from every row
 _MAP_SIZE = 2.8  # inches of a map of several about as wide as high
@@ -265,8 +266,8 @@ def plot_joint(fit: FittedModel, first: Any, second: Any, ax: Axes | None = None
         raise problem("plot_joint", f"{first!r} twice", "two hyperparameters")
 
     def both(theta: np.ndarray) -> list[float]:
-        told = described_theta(fit, theta)
-        return [told[i][2], told[j][2]]
+        values = described_theta(fit, theta)
+        return [values[i][2], values[j][2]]
 
     found = mixed.theta.of(both, size=8192)
     still = np.flatnonzero(found.sd <= 1e-9 * (1.0 + np.abs(found.mean)))

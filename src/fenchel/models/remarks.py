@@ -41,7 +41,9 @@ _LEVELS = 10  # of text that is whole numbers: up to so many are codes of a fact
 _A_ROW = 0.5  # levels to a row
 _ROWS = 10  # below so many, a level a row is nothing odd
 _COUNT_MEAN = 3.0  # whole numbers with zeros and a mean below this look like counts
-_LARGEST, _CHECKED, _RUNS = 2_000_000, 10, 1e-6  # cells, coefficients, and how far of 1 one goes at least
+_LARGEST = 2_000_000  # cells of the fixed part; a larger one is not tested for separation
+_CHECKED = 10  # coefficients that are tested for separation at most
+_DIVERGES = 1e-6  # share of a unit step: a coefficient that can go farther is separated
 _INFORMED = 1 / 3  # of a prior's sd, from which on a posterior's is largely the prior's
 _WEAK = 2.5  # prior sd of what one sd of a column does, below which the user has decided how large it may be
 
@@ -188,8 +190,8 @@ def warn_of(fit: FitTables) -> None:
         )
     names = [f"{t.name}: {h.label}" for t in fit.model.sum.effects for h in t.hyperparameters]
     names += fit.found.likelihood.theta_names
-    said = endless(fit)
-    held = [f"{names[i]!r} at its {fit.found.at_bounds[i]} bound" for i in fit.found.held if i not in said]
+    explained = endless(fit)
+    held = [f"{names[i]!r} at its {fit.found.at_bounds[i]} bound" for i in fit.found.held if i not in explained]
     if held:
         warnings.warn(
             f"Model ended with {', '.join(held[:3])}, and the evidence still rises beyond: the bound decides, not "
@@ -230,9 +232,9 @@ def undetermined(fit: FitTables) -> list[str]:
         width = np.sqrt(np.cov(middle, aweights=np.diff(total)))
         if n - len(entries) + i not in fit.found.at_bounds and sd < _INFORMED * width:
             continue
-        told = described(entry.prior, scale_of(entry), (float(ends[0]), float(ends[1])))[0]
+        words = described(entry.prior, scale_of(entry), (float(ends[0]), float(ends[1])))[0]
         what = name if name == entry.name else f"{name}, {entry.name}"
-        out.append(f"the data hardly bound {what!r}: its interval is largely that of its prior, {told}")
+        out.append(f"the data hardly bound {what!r}: its interval is largely that of its prior, {words}")
     return out
 
 
@@ -309,11 +311,11 @@ def _separated(fit: FitTables) -> list[str]:
     far = [j for j in range(p) if j not in known and prior[j] >= _WEAK and abs(gamma[j]) > prior[j] / 4]
     if not far:
         return []
-    runs = Runaway(model)
-    return [model.sum.fixed_names[j] for j in far[:_CHECKED] if runs.off(j, float(np.sign(gamma[j])))]
+    test = SeparationTest(model)
+    return [model.sum.fixed_names[j] for j in far[:_CHECKED] if test.diverges(j, float(np.sign(gamma[j])))]
 
 
-class Runaway:
+class SeparationTest:
     """The directions d of the fixed effects in which no row's likelihood falls, as a linear programme.
 
         x'd <= c_k of rows that are at most level k,   x'd >= c_k of rows above it,    -1 <= d <= 1
@@ -340,12 +342,12 @@ class Runaway:
             up, down = X[y < top], -X[y > 0.0]
         self.A = np.vstack([up, down])
 
-    def off(self, j: int, sign: float) -> bool:
-        """Whether coefficient j goes off to one side."""
+    def diverges(self, j: int, sign: float) -> bool:
+        """Whether the likelihood never falls as coefficient j grows towards one sign."""
         from scipy.optimize import linprog
 
         towards = np.zeros(self.A.shape[1])
         towards[self.own + j] = -sign
         bounds = [(-1.0, 1.0)] * self.p + [(None, None)] * (self.A.shape[1] - self.p)
         found = linprog(towards, A_ub=self.A, b_ub=np.zeros(self.A.shape[0]), bounds=bounds)
-        return bool(found.status == 0 and found.fun < -_RUNS)
+        return bool(found.status == 0 and found.fun < -_DIVERGES)

@@ -89,7 +89,7 @@ def quiet(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def finished(ax: Axes, xlabel: str, ylabel: str, title: str = "", **legend: Any) -> Axes:
+def finish_axes(ax: Axes, xlabel: str, ylabel: str, title: str = "", **legend: Any) -> Axes:
     """Labels, a title, a legend where something is named, and quiet axes."""
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.set_title(title, fontsize="medium")

@@ -16,13 +16,14 @@ from scipy.special import ndtri
 
 from ..checks import problem
 from ..row_scores import pit_counts
-from .base import BLUE, GREY, PALETTE, axes_for, finished, short_name
+from .base import BLUE, GREY, PALETTE, axes_for, finish_axes, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MADE = "made by the model, 95 %"
-_CURVES, _GRID = 50, 200  # densities that are drawn, and points of each
+_CURVES = 50  # densities of made data sets that are drawn
+_GRID = 200  # points of each curve
 
 
 def _both(where: str, y: Any, made: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +71,7 @@ def plot_rootogram(y: Any, made: Any, ax: Axes | None = None, *, bins: int = 40,
     ax.plot(middle, np.sqrt(counts.mean(axis=0)), ".", color=BLUE, markersize=5)
     ticks = [t for t in ax.get_yticks() if t >= 0.0]
     ax.set_yticks(ticks, labels=[f"{t**2:g}" for t in np.round(ticks, 6)])
-    return finished(ax, xlabel, "rows (square-root scale)")
+    return finish_axes(ax, xlabel, "rows (square-root scale)")
 
 
 def plot_bars(y: Any, made: Any, values: Any, names: Any, ax: Axes | None = None, *, xlabel: str = "") -> Axes:
@@ -98,7 +99,7 @@ def plot_bars(y: Any, made: Any, values: Any, names: Any, ax: Axes | None = None
     ax.vlines(place, lower, upper, color=BLUE, linewidth=2.5, label=_MADE)
     ax.plot(place, counts.mean(axis=0), "o", color=BLUE, markersize=5)
     ax.set_xticks(place, labels=[short_name(name) for name in names], rotation=0 if len(place) < 9 else 60)
-    return finished(ax, xlabel, "rows")
+    return finish_axes(ax, xlabel, "rows")
 
 
 def plot_density(y: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "", positive: bool = False) -> Axes:
@@ -125,7 +126,7 @@ def plot_density(y: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "",
     if positive:
         ax.set_xlim(0.0, float(np.exp(np.quantile(data, 0.995) + width)))
     ax.set_ylim(bottom=0.0)
-    return finished(ax, xlabel, "density")
+    return finish_axes(ax, xlabel, "density")
 
 
 def _smoothed(values: np.ndarray, x: np.ndarray, width: float) -> np.ndarray:
@@ -190,7 +191,7 @@ def plot_reliability(
     reach = 1.0 if max(x.max(), shares.max()) > 0.5 else 1.3 * float(max(x.max(), shares.max(), 0.05))
     ax.set_xlim(-0.02 * reach, 1.02 * reach)
     ax.set_ylim(-0.02 * reach, 1.02 * reach)
-    return finished(ax, "probability by the model", "share of successes")
+    return finish_axes(ax, "probability by the model", "share of successes")
 
 
 def plot_survival(time: Any, event: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "time") -> Axes:
@@ -209,7 +210,7 @@ def plot_survival(time: Any, event: Any, made: Any, ax: Axes | None = None, *, x
     steps, survived, _, _ = kaplan_meier(when, happened)
     ax.step(np.r_[0.0, steps], np.r_[1.0, survived], where="post", color="black", linewidth=1.4, label="data")
     ax.set_ylim(0.0, 1.02)
-    return finished(ax, xlabel, "share that lasts longer")
+    return finish_axes(ax, xlabel, "share that lasts longer")
 
 
 def plot_pit(upto: Any, below: Any = None, ax: Axes | None = None, *, bins: int | None = None) -> Axes:
@@ -255,7 +256,7 @@ def plot_pit(upto: Any, below: Any = None, ax: Axes | None = None, *, bins: int 
     ax.axhline(1.0, color=BLUE, linewidth=1.0)
     ax.set_xlim(0.0, 1.0)
     ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.15 * upper))
-    return finished(ax, "probability of less than was seen, without it", "rows, in shares of their mean")
+    return finish_axes(ax, "probability of less than was seen, without it", "rows, in shares of their mean")
 
 
 def pit_band(each: np.ndarray) -> tuple[float, float]:
@@ -291,7 +292,7 @@ def plot_calibration(u: Any, ax: Axes | None = None) -> Axes:
         below = np.searchsorted(places, at, side="right") / n
         ax.plot(at, below - at, color=BLUE, alpha=0.5, linewidth=0.9, label="each quantity" if k == 0 else None)
     ax.axhline(0.0, color=GREY, linewidth=0.8)
-    return finished(ax, "probability below the truth", "share of data sets, less uniform")
+    return finish_axes(ax, "probability below the truth", "share of data sets, less uniform")
 
 
 _Z = float(ndtri(0.975))  # sds either way of a normal: 95 %
@@ -327,7 +328,7 @@ def kaplan_meier(
 
 
 @dataclass(frozen=True)
-class Survived:
+class SurvivalGroup:
     """Rows of one group: their durations, and what a model says of them.
 
     Attributes
@@ -348,7 +349,7 @@ class Survived:
 
 
 def plot_survival_groups(
-    groups: Mapping[str, Survived], ax: Axes | None = None, *, steps: bool = False, xlabel: str = "time"
+    groups: Mapping[str, SurvivalGroup], ax: Axes | None = None, *, steps: bool = False, xlabel: str = "time"
 ) -> Axes:
     """Groups of rows: Kaplan and Meier's curve of each with its 95 % band, and dashed that of a model.
 
@@ -367,7 +368,7 @@ def plot_survival_groups(
     ax.plot([], [], color="black", linewidth=1.4, label="data, with a 95 % band")
     ax.plot([], [], color="black", linestyle="--", linewidth=1.6, label="model")
     ax.set_ylim(0.0, 1.02)
-    return finished(ax, xlabel, "share that lasts longer")
+    return finish_axes(ax, xlabel, "share that lasts longer")
 
 
 def plot_survival_curves(
@@ -384,7 +385,7 @@ def plot_survival_curves(
             lower, upper = ends
             ax.fill_between(at, lower, upper, step="post" if steps else None, color=colour, alpha=0.2, linewidth=0)
     ax.set_ylim(0.0, 1.02)
-    return finished(ax, xlabel, "P(T > t)")
+    return finish_axes(ax, xlabel, "P(T > t)")
 
 
 def _few(where: str, n: int) -> None:

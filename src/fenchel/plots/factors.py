@@ -13,7 +13,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import to_numpy
-from .base import BLUE, GREY, MARKERS, ORANGE, PALETTE, axes_for, finished, new_figure
+from .base import BLUE, GREY, MARKERS, ORANGE, PALETTE, axes_for, finish_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +95,7 @@ def plot_biplot(
     ax.set_xlim(-reach[0], reach[0])
     if names:
         _write(ax, ends, [str(names[p]) for p in shown], reach[0])
-    return finished(ax, xlabel or f"factor {i + 1}", ylabel or f"factor {j + 1}", title, ncols=4, **_ABOVE)
+    return finish_axes(ax, xlabel or f"factor {i + 1}", ylabel or f"factor {j + 1}", title, ncols=4, **_ABOVE)
 
 
 def _points(ax: Axes, z: np.ndarray, labels: Any) -> None:
@@ -186,7 +186,7 @@ def plot_loadings(
         ax.plot(W[order, k], down, linestyle="", marker=marker, color=colour, markersize=4, label=name)
     ax.set_yticks(np.arange(P), labels=[words[p] for p in order])
     ax.set_ylim(P - 0.5, -0.5)
-    return finished(ax, "loading", "", ncols=3, **_ABOVE)
+    return finish_axes(ax, "loading", "", ncols=3, **_ABOVE)
 
 
 def plot_components(
@@ -243,4 +243,4 @@ def _curve(ax: Axes, size: np.ndarray, value: np.ndarray, best: int, colour: str
     ax.plot(size[order], value[order], marker="o", markersize=4, color=colour, linewidth=1.4)
     ax.plot(size[best], value[best], marker="*", markersize=13, color=colour, linestyle="", zorder=4)
     ax.set_xticks(np.unique(size), labels=[f"{k:g}" for k in np.unique(size)])
-    finished(ax, "number of factors", label)
+    finish_axes(ax, "number of factors", label)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checks import numeric, problem, vector
 from ..linalg.arrays import ArrayLike, to_numpy
-from .base import BLUE, GREY, MARKERS, ORANGE, PALETTE, axes_for, finished
+from .base import BLUE, GREY, MARKERS, ORANGE, PALETTE, axes_for, finish_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def plot_caterpillar(
         ax.set_yscale("log")
         ticks = _ratio_ticks(float(low.min()), float(high.max()))
         ax.set_yticks(ticks, labels=[f"{t:g}" for t in ticks])
-    return finished(ax, "rank", label, title, markerscale=4, loc="upper left")
+    return finish_axes(ax, "rank", label, title, markerscale=4, loc="upper left")
 
 
 def _ratio_ticks(low: float, high: float) -> list[float]:
@@ -121,7 +121,7 @@ def plot_forest(
     ax.set_yticks(place, labels=list(names))
     ax.set_ylim(len(names) - 0.5, -0.5)
     below = -0.55 / ax.get_figure(root=True).get_figheight()  # type: ignore[union-attr]
-    return finished(ax, label, "", title, loc="upper center", bbox_to_anchor=(0.4, below), ncols=3)
+    return finish_axes(ax, label, "", title, loc="upper center", bbox_to_anchor=(0.4, below), ncols=3)
 
 
 def plot_path(
@@ -182,7 +182,7 @@ def plot_path(
     ax.fill_between(when, low, high, color=BLUE, alpha=0.25, linewidth=0, label=band, zorder=2)
     ax.plot(when, middle, color=BLUE, linewidth=1.2, label=label, zorder=3)
     ax.margins(x=0.01)
-    return finished(ax, xlabel, ylabel, title)
+    return finish_axes(ax, xlabel, ylabel, title)
 
 
 _CELLS = 160  # along each axis
@@ -277,7 +277,7 @@ def plot_joint(
     if points is not None:
         _dots(ax, np.asarray(points, dtype=np.float64), shares)
     _framed(ax, u, v, density, float(heights[0]))
-    return finished(ax, xlabel, ylabel, title)
+    return finish_axes(ax, xlabel, ylabel, title)
 
 
 def _dots(ax: Axes, points: np.ndarray, shares: Any) -> None:

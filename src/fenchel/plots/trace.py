@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from .base import BLUE, DASHES, GREY, MARKERS, ORANGE, PALETTE, axes_for, finished, new_figure, quiet
+from .base import BLUE, DASHES, GREY, MARKERS, ORANGE, PALETTE, axes_for, finish_axes, new_figure, quiet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def plot_race(
             )
     default = "objective (nats)" if best is None else "nats from the optimum" if upper else "nats below the optimum"
     look = {"loc": "upper center", "bbox_to_anchor": (0.45, -0.16), "ncols": 2, "handlelength": 2.6}
-    return finished(ax, "seconds (log scale)", default, title, **look)
+    return finish_axes(ax, "seconds (log scale)", default, title, **look)
 
 
 def _race_line(
