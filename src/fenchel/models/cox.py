@@ -153,7 +153,7 @@ class Cox(Reduction):
         self.edges = np.concatenate([[0.0], inner])
 
     def time_spent(self, t: np.ndarray) -> np.ndarray:
-        """How long a row that lasts until t is at risk in each interval (N, J); time beyond the last event is left out."""
+        """How long a row that lasts until t is at risk in each interval (N, J), up to the last event."""
         low, high = self.edges[:-1], self.edges[1:]
         if self.steps:  # who left before an event time is not at risk there
             return np.where(t[:, None] >= high, high - low, 0.0)
