@@ -26,6 +26,7 @@ from ..row_scores import LeaveOneOut, Pit, pit_by
 
 _FINER = 5
 _AT_ONCE = 1 << 20  # numbers held at a time
+_FINE_AT_ONCE = 1 << 17  # numbers of finer grids held at a time, so that they stay in cache
 _LEAST = -100.0  # of a log density below its largest value
 _PASSES = 3  # of moving a density to given moments
 _LOST = 600.0  # nats below its best at which a likelihood is divided by no more
@@ -70,7 +71,17 @@ class Grid:
         return x, p / total[:, -1:], total / total[:, -1:]
 
     def places(self, levels: np.ndarray) -> np.ndarray:
-        """x (T, Q) at which the distribution functions reach the levels (T, Q)."""
+        """x (T, Q) at which the distribution functions reach the levels (T, Q).
+
+        Some unknowns at a time: finer grids of very many are not kept.
+        """
+        out, step = np.empty(levels.shape), max(1, _FINE_AT_ONCE // (_FINER * self.x.size))
+        for i in range(0, levels.shape[0], step):
+            rows = np.arange(i, min(i + step, levels.shape[0]))
+            out[rows] = self.take(rows)._places(levels[rows])
+        return out
+
+    def _places(self, levels: np.ndarray) -> np.ndarray:
         x, p, total = self.fine
         left = np.stack([np.searchsorted(row, q, side="right") for row, q in zip(total, levels, strict=True)]) - 1
         left = np.clip(left, 0, x.size - 2)
