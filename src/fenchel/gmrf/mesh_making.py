@@ -106,10 +106,9 @@ def triangulated(
     longest = np.sqrt(np.sum((nodes[triangles] - nodes[triangles[:, [1, 2, 0]]]) ** 2, axis=2)).max(axis=1)
     coarse = h if wide < 5 * h else 2 * h if wide < 15 * h else 4 * h
     keep &= longest < 1.8 * max(coarse, 1.2 * h)
-    p = nodes[triangles]
-    twice = (p[:, 1] - p[:, 0])[:, 0] * (p[:, 2] - p[:, 0])[:, 1] - (p[:, 1] - p[:, 0])[:, 1] * (p[:, 2] - p[:, 0])[
-        :, 0
-    ]
+    first, *others = np.swapaxes(nodes[triangles], 0, 1)
+    (ax, ay), (bx, by) = (np.transpose(corner - first) for corner in others)
+    twice = ax * by - ay * bx  # of the area
     keep &= np.abs(twice) > 1e-3 * longest**2
     if not keep.any():
         raise problem("mesh", "no triangle is left between boundary and holes", "a shorter edge")

@@ -127,13 +127,13 @@ class RepeatedCovariance:
         z = np.tanh(np.asarray(theta[d:]) / 2)
         at = 0
         for i in range(1, d) if self.correlated else ():
-            mine = z[at : at + i]
-            left = np.concatenate([[1.0], np.cumprod(np.sqrt(1.0 - mine**2))])
-            L[i, :i], L[i, i] = mine * left[:i], left[i]
+            partial = z[at : at + i]
+            left = np.concatenate([[1.0], np.cumprod(np.sqrt(1.0 - partial**2))])
+            L[i, :i], L[i, i] = partial * left[:i], left[i]
             for j in range(i):
                 dL = np.zeros((d, d))
-                dL[i, j] = left[j] * (1.0 - mine[j] ** 2) / 2
-                dL[i, j + 1 : i + 1] = -L[i, j + 1 : i + 1] * mine[j] / 2
+                dL[i, j] = left[j] * (1.0 - partial[j] ** 2) / 2
+                dL[i, j + 1 : i + 1] = -L[i, j + 1 : i + 1] * partial[j] / 2
                 slopes.append(dL)
             at += i
         return L, slopes
@@ -258,7 +258,7 @@ class Product:
         if C is not None:
             every = sp.eye_array(self.second.n, format="csr")
             if D is not None:  # D x = 0 says what C does to as many latents of the second, where D is invertible
-                told = scipy.linalg.qr(D, mode="r", pivoting=True)[1][: len(D)]
-                every = every[np.setdiff1d(np.arange(self.second.n), told)]
+                implied = scipy.linalg.qr(D, mode="r", pivoting=True)[1][: len(D)]
+                every = every[np.setdiff1d(np.arange(self.second.n), implied)]
             rows.append(sp.kron(C, every))
         return constraint_rows(sp.vstack(rows)) if rows else None

@@ -90,7 +90,7 @@ def beginnings(evidence: Evidence, first: np.ndarray) -> list[np.ndarray | Evalu
         return [first]
     each = [(point, _reached(evidence, point.theta, None)) for point in points]
     peaks = [(point, found) for point, found in each if found is not None]
-    best = max((found for _, found in peaks), key=_value, default=None)
+    best = max((found for _, found in peaks), key=lambda found: found.value, default=None)
     here = _reached(evidence, first, best)
     if here is not None and (best is None or best.value < here.value):
         best = here
@@ -119,10 +119,6 @@ def _by_moments(evidence: Evidence, first: np.ndarray) -> np.ndarray:
         return first
     theta = evidence.family.start_by_moments(-slope, bend)
     return first if theta is None or not np.isfinite(theta).all() else theta
-
-
-def _value(found: Evaluated) -> float:
-    return found.value
 
 
 def _apart(theta: np.ndarray, other: np.ndarray) -> float:

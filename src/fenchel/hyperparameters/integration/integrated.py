@@ -76,16 +76,16 @@ class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
         theta: ThetaPosterior,
         family: Family,
         mode: Learned,
-        told: dict[str, Any],
+        summary: dict[str, Any],
     ) -> None:
-        self.evidence: str = told["evidence"]
+        self.evidence: str = summary["evidence"]
         answers: list[Answers] = [_answers(p, self.evidence) for p in points]
         super().__init__(weights, answers)
         self.answers, self.theta, self.family, self.mode = answers, theta, family, mode
         self.thetas, self.solutions = np.array([p.theta for p in points]), [p.solution for p in points]
-        self.log_evidence, self.log_evidence_error = float(told["log_evidence"]), float(told["error"])
-        self.n_fits, self.method, self.notes = int(told["n_fits"]), str(told["method"]), list(told["notes"])
-        self.doubts = list(told["doubts"])
+        self.log_evidence, self.log_evidence_error = float(summary["log_evidence"]), float(summary["error"])
+        self.n_fits, self.method, self.notes = int(summary["n_fits"]), str(summary["method"]), list(summary["notes"])
+        self.doubts = list(summary["doubts"])
 
     # -- the certificate ---------------------------------------------------------------------------
     @property

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from scipy.stats import chi2
 
 from ...checks import choice, problem
@@ -37,7 +37,7 @@ LATTICE_LEAVES_OUT = 0.007  # share of a normal outside of a lattice
 LEAST_FALL = 5.0  # nats by which the density has fallen at the end of a lattice
 LEAST_FALL_OF_LINE = 7.0  # nats: the same of one hyperparameter
 MOST_POINTS = 150  # of a lattice
-COUNTING_SHARE = 0.01  # of a point whose correction has to be trusted, and of theta near a bound that is told
+COUNTING_SHARE = 0.01  # of a point whose correction has to be trusted, and of theta near a bound that is reported
 CUT_SHARE = 0.05  # of the posterior just beyond a lattice that was stopped, above which that is said
 RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
 NEAR_BOUND = 0.5  # sds
@@ -209,8 +209,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     else:
         laid = _fitted(fitter, centre, designs.composite(d) if word == "ccd" else designs.star(d))
     beyond, doubt = _trusted(laid, centre, fitter.beyond)
-    values = _values(laid.points, beyond)
-    log_w = laid.design.log_mass + values + _jacobian(centre, laid.design) - designs.log_normal(laid.design.u)
+    log_w = _log_weights(laid, centre, beyond)
     through = _through(fitter, centre, laid, beyond)
     total, rule = through.log_total, float(logsumexp(log_w))
     best = centre.points[0].corrected
@@ -229,7 +228,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     if tails and word == "ccd":
         cure = ': method="grid" does' if d <= designs.MOST else ""
         doubts.append(f"{' and '.join(tails)}: a long tail, which a composite design does not follow{cure}")
-    told = {
+    summary = {
         "evidence": "corrected" if beyond else "elbo",
         "log_evidence": total if word == "grid" else rule,
         "error": abs(total - rule) + known,
@@ -240,7 +239,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     }
     peak = centre.peak if beyond else mode.theta
     theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through, peak)
-    return Integrated([laid.points[k] for k in kept], w[kept] / w[kept].sum(), theta, family, mode, told)
+    return Integrated([laid.points[k] for k in kept], w[kept] / w[kept].sum(), theta, family, mode, summary)
 
 
 def _chosen(d: int, tails: bool, rows: int) -> str:
@@ -253,16 +252,12 @@ def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> I
     (point,) = fitter.at([mode.theta])
     beyond = fitter.beyond and point.usable
     value = value_of(point, beyond)
-    told: dict[str, Any] = {"evidence": "corrected" if beyond else "elbo", "log_evidence": value, "error": 0.0}
+    summary: dict[str, Any] = {"evidence": "corrected" if beyond else "elbo", "log_evidence": value, "error": 0.0}
     doubt = doubt_of(point.corrected) if point.corrected is not None else ""
-    told |= {"n_fits": fitter.n_fits, "method": "none", "notes": [*notes, "no hyperparameter to integrate over"]}
-    told["doubts"] = [doubt] if doubt else []
+    summary |= {"n_fits": fitter.n_fits, "method": "none", "notes": [*notes, "no hyperparameter to integrate over"]}
+    summary["doubts"] = [doubt] if doubt else []
     theta = ThetaPosterior(fitter.evidence.names, mode.theta, [], None)
-    return Integrated([point], np.ones(1), theta, family, mode, told)
-
-
-def _jacobian(centre: Centre, design: Design) -> np.ndarray:
-    return centre.coordinates.log_jacobian(design.u)
+    return Integrated([point], np.ones(1), theta, family, mode, summary)
 
 
 def _values(points: Sequence[Point], beyond: bool) -> np.ndarray:
@@ -299,10 +294,14 @@ def _fitted(fitter: Fitter, centre: Centre, design: Design, light: np.ndarray | 
     return FittedDesign(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=plain))
 
 
+def _log_weights(laid: FittedDesign, centre: Centre, beyond: bool) -> np.ndarray:
+    """The logs of the shares of points (K,), up to a constant: log p(y)."""
+    density = _values(laid.points, beyond) + centre.coordinates.log_jacobian(laid.design.u)
+    return np.asarray(laid.design.log_mass + density - designs.log_normal(laid.design.u))
+
+
 def _shares(laid: FittedDesign, centre: Centre, beyond: bool) -> np.ndarray:
-    log_w = laid.design.log_mass + _values(laid.points, beyond) + _jacobian(centre, laid.design)
-    log_w = log_w - designs.log_normal(laid.design.u)
-    return np.asarray(np.exp(log_w - logsumexp(log_w)))
+    return np.asarray(softmax(_log_weights(laid, centre, beyond)))
 
 
 def _settled(fitter: Fitter, centre: Centre, laid: FittedDesign) -> FittedDesign:
@@ -327,7 +326,7 @@ def _lattice(fitter: Fitter, centre: Centre) -> FittedDesign:
         beyond = _trusted(laid, centre, fitter.beyond)[0]
         inside = _inside(fitter, centre, designs.lattice(places))
         places, light = places[inside], light[inside]
-        values = _values(laid.points, beyond) + _jacobian(centre, laid.design)
+        values = _values(laid.points, beyond) + centre.coordinates.log_jacobian(laid.design.u)
         edge = designs.edge(places)
         design = designs.lattice(edge)
         expected = _through(fitter, centre, laid, beyond).at_u(design.u, free=True)
