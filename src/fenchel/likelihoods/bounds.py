@@ -33,7 +33,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import Array, namespace, to_numpy
-from ..linalg.quadrature import Integrand
+from ..linalg.quadrature import Integrand, expect
 from ..linalg.tolerances import REACH
 from .outcomes import Rows, slice_rows
 
@@ -116,7 +116,7 @@ def loss_of_site(site: Site, signs: Array, h: Array, rho: Array, constant: Array
 
 def expected_loss(
     parts: Parts,
-    expect: Callable[[Integrand], Array],
+    average: Callable[[Integrand], Array],
     h: Array,
     rho: Array,
     rows: Rows,
@@ -125,7 +125,7 @@ def expected_loss(
 ) -> Loss:
     """E[psi], psi = growth e^eta + parts, with its slopes and curvature at h, rho (N, 1).
 
-    ``expect`` gives E under N(h, rho); E[e^eta] = e^{h + rho/2} is known. Third and fourth derivatives come by parts:
+    ``average`` gives E under N(h, rho); E[e^eta] = e^{h + rho/2} is known. Third and fourth derivatives come by parts:
     E[psi'' t]/rho and E[psi'' (t^2/rho - 1)]/rho, with t = eta - h. The curvature of a ``convex`` psi is held at 0
     where rounding leaves less.
     """
@@ -138,7 +138,7 @@ def expected_loss(
         t = (eta - h[index, :]) / sd
         return xp.stack([value, first, second, second * t / sd, second * (t * t - 1.0) / sd**2])
 
-    out = expect(integrand)
+    out = average(integrand)
     value, alpha, lam, third, fourth = (out[i, :] for i in range(5))
     if growth is not None:
         with np.errstate(over="ignore"):
@@ -211,8 +211,6 @@ class Bound(ABC):
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         """-sum_n weight_n df_n/dtheta at (h, rho) (N, 1), theta the likelihood's own; here for f = E[psi]."""
-        from ..linalg.quadrature import expect
-
         own = self.likelihood
         if own.theta.size == 0:
             return np.zeros(0)

@@ -31,7 +31,8 @@ from .numerical import LARGEST
 from .parameters import Parameter
 from .samples import log_noise_variance, mean, per_row
 
-_NEAR, _LONG = 0.95, 20.0  # of tau: how much it may lose on a straight way, and win
+_LARGEST_LOSS = 0.95  # share of tau that a straight step may take away
+_LARGEST_GAIN = 20.0  # times tau that it may add
 
 
 class ExponentialSite(ExactSite):
@@ -67,7 +68,7 @@ class ExponentialSite(ExactSite):
 
     def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
         xp = namespace(s)
-        return s + xp.log1p(ds) if bool(xp.all((ds > -_NEAR) & (ds < _LONG))) else None
+        return s + xp.log1p(ds) if bool(xp.all((ds > -_LARGEST_LOSS) & (ds < _LARGEST_GAIN))) else None
 
     def cancelling(self, h: Array, rows: Rows, dual: bool) -> Array:
         xp, own = namespace(h), self.likelihood

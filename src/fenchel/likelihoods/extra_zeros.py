@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..checks import number, numeric, problem
+from ..checks import first_value, numeric, problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from ..transforms import LOGIT
 from .base import Likelihood, Rows, flat
@@ -43,10 +43,11 @@ class OwnProbability(ModifiedCounts):
 
     def _choose_probability(self, value: ArrayLike) -> None:
         pi = numeric(self.name, "probability", value)
-        if pi.ndim > 1 or not ((pi > 0.0) & (pi < 1.0)).all():
-            got = f"probability = {number(float(pi))}" if pi.ndim == 0 else "probability"
-            advice = f"Without zeros of their own use {self.base!r}."
-            raise problem(self.name, f"{got} is not usable", "one number in (0, 1)", advice)
+        bad = ~((pi > 0.0) & (pi < 1.0))
+        if pi.ndim > 1 or bad.any():
+            got = f" has shape {pi.shape}" if pi.ndim > 1 else f"{first_value(bad, pi)} is not usable"
+            expected = "one number in (0, 1), or one for each row"
+            raise problem(self.name, f"probability{got}", expected, f"Without zeros of their own use {self.base!r}.")
         self.probability = float(pi) if pi.ndim == 0 else pi
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -290,28 +291,29 @@ class Hurdle(OwnProbability):
         return {**rows, "zero": zero.astype(np.float64)}
 
     def constant(self, rows: Rows) -> Array:
-        xp, pi, zero = namespace(rows["zero"]), rows["probability"], rows["zero"] > 0.0
-        return xp.where(zero, -xp.log(pi), self.counts.constant(rows) - xp.log1p(-pi))
+        return self._beside_zeros(self.counts.constant(rows), rows)
+
+    @staticmethod
+    def _beside_zeros(psi: Array, rows: Rows) -> Array:
+        """-log pi of a zero, and psi - log(1 - pi) of a truncated count; psi is (N,) or (N, M)."""
+        xp, zero, pi = namespace(psi), rows["zero"] > 0.0, rows["probability"]
+        if psi.ndim > 1:
+            zero, pi = zero[:, None], pi[:, None]
+        return xp.where(zero, -xp.log(pi), psi - xp.log1p(-pi))
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        xp, zero, pi = namespace(eta), (rows["zero"] > 0.0)[:, None], rows["probability"][:, None]
+        xp, zero = namespace(eta), (rows["zero"] > 0.0)[:, None]
         psi, first, second = self.counts.derivatives(eta, rows)
-        value = xp.where(zero, -xp.log(pi), psi - xp.log1p(-pi))
-        return value, xp.where(zero, 0.0, first), xp.where(zero, 0.0, second)
+        return self._beside_zeros(psi, rows), xp.where(zero, 0.0, first), xp.where(zero, 0.0, second)
 
     def beside_zeros(self, loss: Loss, rows: Rows) -> Loss:
-        """That of truncated counts, with zeros beside them."""
-        xp, zero, pi = namespace(rows["zero"]), rows["zero"] > 0.0, rows["probability"]
+        """The loss of truncated counts, with zeros beside them."""
+        xp, zero = namespace(rows["zero"]), rows["zero"] > 0.0
         flat = combined(lambda x: xp.where(zero, 0.0, x), loss)
-        return replace(flat, value=xp.where(zero, -xp.log(pi), loss.value - xp.log1p(-pi)))
+        return replace(flat, value=self._beside_zeros(loss.value, rows))
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         return self.beside_zeros(self.counts.exact_loss(h, rho, rows), rows)
-
-    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
-        xp, zero = namespace(eta), rows["zero"][:, None]
-        of_base = [(1.0 - zero) * self.counts.theta_slopes(eta, rows)[0, ...]] if self.counts.parameters else []
-        return xp.stack([*of_base, rows["probability"][:, None] - zero + 0.0 * eta])
 
     def landmarks(self, rows: Rows) -> list[Array]:
         marks: list[Array] = self.counts.landmarks(rows)

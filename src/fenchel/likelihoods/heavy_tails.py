@@ -28,10 +28,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import digamma, gammaln, stdtr
+from scipy.special import gammaln, stdtr
 
 from ..checks import number, positive, problem, vector
 from ..linalg.arrays import Array, Seed, asarray, namespace, special
+from ..linalg.functions import rising
 from ..linalg.quadrature import expect
 from ..transforms import LogAbove
 from .base import Rows
@@ -41,8 +42,8 @@ from .parameters import Parameter
 
 _KINK_POINT = 1e-100  # of v and x, below which the kink of Laplace noise looks no different
 _FAR = 40.0  # standard deviations at which the normal density is 0 in double precision
-_SPACING, _NEGLIGIBLE = 0.1, 45.0  # of the trapezium in log w; e^-45 of the largest term
-_SERIES = 30.0  # from where Stirling's series gives the ratio of Gammas to 1e-16
+_SPACING = 0.1  # of the trapezium in log w
+_NEGLIGIBLE = 45.0  # nats below the largest term at which a term is left out
 _NODES = 2_000_000  # at a time
 
 
@@ -171,9 +172,14 @@ class StudentT(NoiseLikelihood):
         return LogisticNoise(scale * math.sqrt(self.df / (2.0 * (self.df + 1.0))), "tilted")
 
     # -- unit noise --------------------------------------------------------------------------------
+    def _gamma_ratio(self) -> tuple[float, float]:
+        """log Gamma((nu+1)/2) - log Gamma(nu/2), and its slope in log nu."""
+        value, slope, _ = rising(np.log(np.asarray(self.df / 2)), np.asarray(0.5))
+        return float(value), float(slope)
+
     @property
     def _log_normaliser(self) -> float:
-        return _log_gamma_ratio(self.df / 2) - 0.5 * math.log(self.df * math.pi)
+        return self._gamma_ratio()[0] - 0.5 * math.log(self.df * math.pi)
 
     def unit_loss(self, u: Array) -> tuple[Array, Array, Array]:
         nu, x = self.df, u * u
@@ -212,7 +218,7 @@ class StudentT(NoiseLikelihood):
         xp, nu = namespace(h), self.df
         a, v = self.standardised(h[:, 0], rho[:, 0], rows)
         x = a * a + v
-        base = 0.5 / nu - _digamma_difference(nu / 2) / 2
+        base = (0.5 - self._gamma_ratio()[1]) / nu
         slope = 0.5 * xp.log1p(x / nu) - (nu + 1.0) / 2 * x / (nu * (nu + x)) + base
         return self.gathered((nu - 1.0) * rows["weight"] * slope, scale)
 
@@ -253,19 +259,3 @@ class StudentT(NoiseLikelihood):
     def example(cls, rng: np.random.Generator, n: int) -> tuple[StudentT, np.ndarray]:
         df, scale = float(rng.gamma(4.0, 1.0) + 1.5), float(rng.gamma(2.0, 0.5) + 0.2)
         return cls(df, scale, bool(rng.integers(2))), rng.normal(size=n) + rng.standard_t(df, n) * scale
-
-
-def _log_gamma_ratio(x: float) -> float:
-    """log Gamma(x + 1/2) - log Gamma(x)."""
-    if x < _SERIES:
-        return math.lgamma(x + 0.5) - math.lgamma(x)
-    r = 1.0 / (x * x)
-    return 0.5 * math.log(x) - (1.0 - r * (1.0 / 24 - r * (1.0 / 80 - r * 17.0 / 1792))) / (8.0 * x)
-
-
-def _digamma_difference(x: float) -> float:
-    """digamma(x + 1/2) - digamma(x), the slope of the ratio."""
-    if x < _SERIES:
-        return float(digamma(x + 0.5) - digamma(x))
-    r = 1.0 / (x * x)
-    return 0.5 / x + r * (1.0 - r * (1.0 / 8 - r * (1.0 / 16 - r * 17.0 / 256))) / 8

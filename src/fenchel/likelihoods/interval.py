@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..checks import first, first_value, number, problem, vector
+from ..checks import first_value, problem, vector
 from ..linalg.arrays import Array, ArrayLike, Seed, namespace
 from ..linalg.functions import ABOVE_ZERO_STRIP, log_above_zero
 from ..linalg.quadrature import Integrand, expect_near
@@ -23,7 +23,7 @@ from .base import Likelihood, Rows
 from .bounds import Bounds, ExactExpectation, Loss, expected_loss
 from .modified import Modified
 from .samples import observed
-from .survival import RANGE, Exponential, ProportionalHazards, Weibull
+from .survival import Exponential, ProportionalHazards, Weibull, check_durations, check_powers
 
 
 class Interval(Modified):
@@ -65,27 +65,17 @@ class Interval(Modified):
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         b = y if self.upper is None else vector(self.name, "upper", self.upper, y.shape[0])
         seen, k, unit = ~np.isnan(y), self.base.shape, self.base.unit
-        with np.errstate(invalid="ignore"):
-            negative, turned = seen & (y < 0.0), seen & ~(b >= y)
-            never = seen & (y == 0.0) & (b == 0.0)
-        if negative.any():
-            got = f"y{first_value(negative, y)} is a negative duration"
-            raise problem(self.name, got, "times of 0 or more, or NaN", "Count time from the row's own start.")
+        check_durations(self.name, y, (y == 0.0) & (b == 0.0), "upper{} = 0")
+        turned = seen & ~(b >= y)
         if turned.any():
             got = f"upper{first_value(turned, b)} is below y{first_value(turned, y)}"
             raise problem(self.name, got, "y <= upper, inf where it had not ended", "Check the order of the columns.")
-        if never.any():
-            got = f"y{first(never)} = upper{first(never)} = 0: it ended as it began"
-            raise problem(self.name, got, "an event after a time above 0", "Give the time in finer units.")
         said = seen & ~((y == 0.0) & np.isinf(b))  # between 0 and forever says nothing
         low, high = np.where(said, y, 1.0) / unit, np.where(said, b, np.inf) / unit
         event, within = said & (low == high), said & (low < high) & np.isfinite(high)
         log_low = np.log(np.where(low > 0.0, low, 1.0))
         log_high = np.log(np.where(within, high, 1.0))
-        far = np.maximum(np.abs(log_low), np.abs(log_high)) * k > RANGE
-        if far.any():
-            got = f"y{first_value(far, y)} to the power {number(k)} leaves double precision"
-            raise problem(self.name, got, f"|shape log y| at most {number(RANGE)}", "Divide by a typical duration.")
+        check_powers(self.name, y, np.maximum(np.abs(log_low), np.abs(log_high)), k)
         A = np.where(low > 0.0, np.exp(k * log_low), 0.0)
         ratio = np.where(low > 0.0, np.expm1(k * (log_high - log_low)), 0.0)
         D = np.where(within, np.where(low > 0.0, A * ratio, np.exp(k * log_high)), 1.0)
@@ -132,27 +122,14 @@ class Interval(Modified):
 
         return expected_loss(self._rest, expected, h, rho, rows, rows["base"], convex=True)
 
-    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
-        slope = rows["within"][:, None] * self._within(eta, rows)[1]
-        return self._shape_slope(namespace(eta).exp(eta), slope, rows, 1)[None, ...]
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         if not self.learned:
             return np.zeros(0)
         grown = namespace(h).exp(h[:, 0] + rho[:, 0] / 2)
         slope = rows["base"] * grown - rows["exact"] - self.exact_loss(h, rho, rows).alpha  # E[d log(1 - e^-mu)/deta]
-        return self.gathered(rows["weight"] * self._shape_slope(grown, slope, rows, 0))
-
-    def _shape_slope(self, grown: Array, slope: Array, rows: Rows, axes: int) -> Array:
-        """dpsi/dlog k from e^eta and the slope of log(1 - e^-mu)."""
-        k = self.base.shape
-        parts = (
-            k * rows["base"] * rows["log_low"],
-            rows["exact"] * (1.0 + k * rows["log_low"]),
-            k * rows["pull"] / rows["exposure"],
-        )
-        rise, seen, moved = (x[:, None] if axes else x for x in parts)
-        return rise * grown - seen - moved * slope
+        k, log_low = self.base.shape, rows["log_low"]
+        of_ends = k * rows["base"] * log_low * grown - k * rows["pull"] / rows["exposure"] * slope
+        return self.gathered(rows["weight"] * (of_ends - rows["exact"] * (1.0 + k * log_low)))
 
     def landmarks(self, rows: Rows) -> list[Array]:
         return [*self.base.landmarks(rows), -namespace(rows["y"]).log(rows["exposure"])]

@@ -48,7 +48,8 @@ from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
 from .tangents import TangentLikelihood, inflection
 
 SlopePairs = tuple[tuple[Array, Array], tuple[Array, Array]]
-_LOWEST, _HIGHEST = -60.0, 60.0  # of log r, where the inflection is sought
+_LOWEST = -60.0  # log r down to which the inflection is sought
+_HIGHEST = 60.0  # log r from which it is sought
 _TINY = -30.0  # t below which softplus(t) is e^t (1 - e^t/2)
 
 

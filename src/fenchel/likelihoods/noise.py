@@ -34,6 +34,7 @@ from ..checks import numeric, positive, vector
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
 from ..linalg.functions import log_cosh_slopes, logistic_parts, sigmoid
 from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
+from ..linalg.quadrature import log_expect
 from .base import Likelihood, Rows, flat
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, ExactSite, Loss, Site
 from .parameters import Parameter
@@ -136,8 +137,6 @@ class NoiseLikelihood(Likelihood):
 
     def unit_log_predictive(self, a: Array, v: Array) -> Array:
         """log E[exp(-psi0(u))], u ~ N(a, v); here by quadrature for a log-concave noise."""
-        from ..linalg.quadrature import log_expect
-
         xp, least = namespace(a), _POINT * (1.0 + a * a)
         point = v < least  # too narrow to be found between a and the kink, and a point to all digits
         out = log_expect(lambda u, chunk: -self.unit_loss(u)[0], a, xp.where(point, least, v), [0.0 * a])

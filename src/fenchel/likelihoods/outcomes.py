@@ -214,12 +214,12 @@ def slice_rows(rows: Rows, index: Any) -> dict[str, Array]:
 
 def on_host(y: Any) -> Any:
     """y as numpy where it lives in another array library; lists and columns of tables as they are."""
-    return to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
+    return y if namespace(y) is np else to_numpy(y)
 
 
 def column(x: Any) -> Array:
     """(N,) -> (N, 1); (N, C) as it is."""
-    if not hasattr(x, "shape"):
+    if namespace(x) is np:
         x = np.atleast_1d(np.asarray(x, dtype=np.float64))
     return x[:, None] if x.ndim == 1 else x
 

@@ -66,13 +66,13 @@ class Parameter:
 
     def bounds_of(self, likelihood: Any, y: np.ndarray) -> np.ndarray:
         """Of theta (k, 2)."""
-        if isinstance(self.bounds, np.ndarray):
-            return self.bounds
         if callable(self.bounds):
             return np.asarray(self.bounds(likelihood, y), dtype=np.float64).reshape(-1, 2)
         if self.bounds is None:
             theta = self.transform.forward(self.of(likelihood))
             return np.asarray(theta[:, None] + np.array([[-_WITHIN, _WITHIN]]))
+        if np.ndim(self.bounds) == 2:
+            return np.asarray(self.bounds)
         return np.array([[self.transform.forward(x)[0] for x in self.bounds]])
 
     def known(self, likelihood: Any, y: np.ndarray) -> Parameter:

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..linalg.arrays import ArrayLike
 
-FLOOR, CEILING = 1e-10, 1e3
+FLOOR = 1e-10  # of a noise variance, relative to the variance of y
+CEILING = 1e3  # of a noise variance, relative to the square of the largest y
 _NORMAL_QUARTILES = 1.3489795003921634  # their distance under N(0, 1)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import first, first_value, number, numeric, positive, problem, vector
-from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, namespace
 from ..linalg.quadrature import log_expect
 from .base import Likelihood, Rows, flat
 from .exponential_family import ExponentialLikelihood
@@ -34,6 +34,34 @@ RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precisi
 _POINT = 1e-20  # a variance, relative to m^2, below which a normal is a point
 
 
+def check_durations(name: str, y: np.ndarray, at_once: np.ndarray, also: str) -> None:
+    """Refuse negative durations, and events ``at_once``, at time 0; ``also`` is the argument that says they are."""
+    negative = y < 0.0
+    if negative.any():
+        got = f"y{first_value(negative, y)} is a negative duration"
+        raise problem(name, got, "times of 0 or more, or NaN for unobserved", "Count time from the row's own start.")
+    if at_once.any():
+        place = first(at_once)
+        raise problem(
+            name,
+            f"y{place} = 0 while {also.format(place)}: it ended as it began",
+            "an event after a time above 0",
+            "Give the time in finer units, or half of the smallest one.",
+        )
+
+
+def check_powers(name: str, y: np.ndarray, log_t: np.ndarray, shape: float) -> None:
+    """Refuse durations of which t^shape leaves double precision; log_t (N,) is the log of the longest time of a row."""
+    far = np.abs(shape * log_t) > RANGE
+    if far.any():
+        raise problem(
+            name,
+            f"y{first_value(far, y)} to the power {number(shape)} leaves double precision",
+            f"|shape log y| at most {number(RANGE)}",
+            "Divide the durations by a typical one.",
+        )
+
+
 class ProportionalHazards(LogLink, ExponentialLikelihood):
     """What Exponential and Weibull share: the target is a duration, ``event`` says whether it ended."""
 
@@ -44,34 +72,15 @@ class ProportionalHazards(LogLink, ExponentialLikelihood):
     event: Any = None
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        if (y < 0.0).any():
-            got = f"y{first_value(y < 0.0, y)} is a negative duration"
-            raise problem(
-                self.name, got, "times above 0, or NaN for unobserved", "Count time from the row's own start."
-            )
         event = vector(self.name, "event", 1.0 if self.event is None else self.event, y.shape[0])
         bad = ~np.isin(event, (0.0, 1.0)) & ~np.isnan(y)
         if bad.any():
             got = f"event{first_value(bad, event)} is neither 0 nor 1"
             raise problem(self.name, got, "1 where the event happened and 0 where the row is censored")
-        at_once = (y == 0.0) & (event == 1.0)
-        if at_once.any():
-            raise problem(
-                self.name,
-                f"y{first(at_once)} = 0 while event{first(at_once)} = 1: it ended as it began",
-                "an event after a time above 0",
-                "Give the time in finer units, or half of the smallest one.",
-            )
+        check_durations(self.name, y, (y == 0.0) & (event == 1.0), "event{} = 1")
         observed = y > 0.0  # a duration of 0, censored, says nothing; NaN is unobserved
         t = np.where(observed, y / self.unit, 1.0)
-        far = np.abs(self.shape * np.log(t)) > RANGE
-        if far.any():
-            raise problem(
-                self.name,
-                f"y{first_value(far, y)} to the power {number(self.shape)} leaves double precision",
-                f"|shape log y| at most {number(RANGE)}",
-                "Divide the durations by a typical one.",
-            )
+        check_powers(self.name, y, np.log(t), self.shape)
         return {"y": t, "event": np.where(observed, event, 0.0), "weight": observed.astype(np.float64)}
 
     def linear(self, rows: Rows) -> Array:
@@ -246,7 +255,7 @@ class Weibull(ProportionalHazards):
         xp = namespace(h)
         power = self.shape * xp.log(rows["y"])  # k log t
         slope = power * xp.exp(power + h[:, 0] + rho[:, 0] / 2) - rows["event"] * (1.0 + power)
-        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
+        return self.gathered(rows["weight"] * slope)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Weibull, np.ndarray]:

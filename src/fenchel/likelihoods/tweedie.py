@@ -116,6 +116,13 @@ class Tweedie(LogLink):
         first = rows["y"] * xp.exp((1.0 - p) * log_E) / (phi * (p - 1.0))
         return (1.0 - p, first), (2.0 - p, xp.exp((2.0 - p) * log_E) / (phi * (2.0 - p)))
 
+    def _expected_terms(self, h: Array, rho: Array, rows: Rows) -> tuple[tuple[float, Array], tuple[float, Array]]:
+        """(k, E[factor e^{k eta}]) of the two, under N(h, rho), each (N,)."""
+        (k1, A), (k2, B) = self._terms(rows)
+        xp = namespace(h)
+        with np.errstate(over="ignore"):
+            return (k1, A * xp.exp(k1 * h + k1**2 * rho / 2)), (k2, B * xp.exp(k2 * h + k2**2 * rho / 2))
+
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         (k1, A), (k2, B) = self._terms(rows)
         xp = namespace(eta)
@@ -124,38 +131,20 @@ class Tweedie(LogLink):
         return a + b + self.constant(rows)[:, None], k1 * a + k2 * b, k1**2 * a + k2**2 * b
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        h, rho = h[:, 0], rho[:, 0]
-        (k1, A), (k2, B) = self._terms(rows)
-        xp = namespace(h)
-        with np.errstate(over="ignore"):
-            a, b = A * xp.exp(k1 * h + k1**2 * rho / 2), B * xp.exp(k2 * h + k2**2 * rho / 2)
+        (k1, a), (k2, b) = self._expected_terms(h[:, 0], rho[:, 0], rows)
         lam = k1**2 * a + k2**2 * b
         value = a + b + self.constant(rows)
         return Loss(value, k1 * a + k2 * b, lam, lam, (k1**3 * a + k2**3 * b) / 2, (k1**4 * a + k2**4 * b) / 4)
 
-    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
-        (k1, A), (k2, B) = self._terms(rows)
-        xp = namespace(eta)
-        a, b = A[:, None] * xp.exp(k1 * eta), B[:, None] * xp.exp(k2 * eta)
-        log_mu = eta + xp.log(rows["exposure"])[:, None]
-        return xp.stack(self._slopes(a, b, log_mu, log_mu, {k: v[:, None] for k, v in rows.items()}))
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        (k1, A), (k2, B) = self._terms(rows)
-        xp, rho = namespace(h), rho[:, 0]
-        a = A * xp.exp(k1 * h[:, 0] + k1**2 * rho / 2)
-        b = B * xp.exp(k2 * h[:, 0] + k2**2 * rho / 2)
-        log_mu = h[:, 0] + xp.log(rows["exposure"])
+        h, rho, p = h[:, 0], rho[:, 0], self.power
+        (k1, a), (k2, b) = self._expected_terms(h, rho, rows)
+        log_mu = h + namespace(h).log(rows["exposure"])
         # E[eta e^{k eta}] = (h + k rho) E[e^{k eta}]
-        slopes = self._slopes(a, b, log_mu + k1 * rho, log_mu + k2 * rho, rows)
-        return self.gathered(*(rows["weight"] * slope for slope in slopes))
-
-    def _slopes(self, a: Array, b: Array, at_a: Array, at_b: Array, rows: Rows) -> tuple[Array, Array]:
-        """dpsi/dlog phi and dpsi/dtheta of the power, from the two exponentials and log mu under each of them."""
-        p = self.power
-        jumps = rows["jumps"] / (p - 1.0)  # 1 + c = 1/(p-1)
-        by_power = -a * (1.0 / (p - 1.0) + at_a) + b * (1.0 / (2.0 - p) - at_b) - rows["slope"]
-        return jumps - a - b, by_power * ((p - 1.0) * (2.0 - p))
+        of_a, of_b = 1.0 / (p - 1.0) + log_mu + k1 * rho, 1.0 / (2.0 - p) - log_mu - k2 * rho
+        by_dispersion = rows["jumps"] / (p - 1.0) - a - b  # 1 + c = 1/(p-1)
+        by_power = (b * of_b - a * of_a - rows["slope"]) * ((p - 1.0) * (2.0 - p))
+        return self.gathered(rows["weight"] * by_dispersion, rows["weight"] * by_power)
 
     def landmarks(self, rows: Rows) -> list[Array]:
         xp = namespace(rows["y"])

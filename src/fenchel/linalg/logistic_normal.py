@@ -28,7 +28,9 @@ from .quadrature import expect
 
 _SERIES = 1e-3  # a variance up to which the series serves
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # variance up to which, spacing in standard deviations, reach in them
-_SPACING, _REACH, _KINK = 0.5, 38.0, 1.7  # of the nodes that stay; c of the smooth kink
+_SPACING = 0.5  # of the nodes that stay
+_REACH = 38.0  # |x| up to which there are such nodes
+_KINK = 1.7  # c of the smooth kink
 _COMPILED = 512  # rows from which narrow normals are summed by compiled loops
 _FEW = 256  # rows at a time: the functions at their nodes stay in cache
 

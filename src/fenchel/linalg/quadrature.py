@@ -29,7 +29,8 @@ _REACH = 10.0  # standard deviations beyond which the normal density is below 1e
 _OFFSETS = (-40.0, -8.0, 0.0, 8.0, 40.0)  # a logistic is its asymptote to 1e-17 beyond 40
 _POINT = 1e-200  # a variance below this is a point mass
 _NARROWEST = 1e-24  # relative to 1 + h^2: a normal narrower than this is one number to rounding
-_CHUNK, _FEW = 8192, 256  # rows at a time: elsewhere, and in numpy, whose panels of nodes then stay in cache
+_CHUNK = 8192  # rows at a time in other array libraries
+_FEW = 256  # rows at a time in numpy, whose panels of nodes then stay in cache
 # the trapezoidal rule of ``expect_near``: variance up to which, spacing in standard deviations, reach in them
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0), (4.0, 0.25, 9.0), (16.0, 0.125, 9.0))
 # the panels of ``expect_between``: psi grows like a square, so that all of E[psi] may lie many standard deviations out
