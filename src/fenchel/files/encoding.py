@@ -98,10 +98,10 @@ class Encoder:
         return ["made", x.word, self.values(x.arguments, where), options, found]
 
     def _container(self, x: Any, where: str) -> Json:
-        word = type(x).__name__
-        if _CONTAINERS.get(word) is not type(x):  # a named tuple is more than its items
+        word, items = type(x).__name__, list(x)
+        if type(x) is not _CONTAINERS.get(word):  # a named tuple is more than its items
             raise cannot_save(x, where)
-        return [word, *self.values(sorted(x, key=repr) if word in ("set", "frozenset") else x, where)]
+        return [word, *self.values(sorted(items, key=repr) if word in ("set", "frozenset") else items, where)]
 
     def _dict(self, x: dict[Any, Any], where: str) -> Json:
         return ["dict", *([self.value(k, where), self.value(v, f"{where}[{k!r}]")] for k, v in x.items())]

@@ -89,7 +89,7 @@ class StatedEstimator(Stated):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters, as scikit-learn gives them."""
-        return super().get_params(deep)  # type: ignore[misc,no-any-return]
+        return super().get_params(deep)  # type: ignore[misc]
 
     def statement(self) -> Statement:
         """The call that makes it, not fitted."""
