@@ -123,7 +123,7 @@ def test_newton_direction(prior, C, coupled):
         ds, dtau, M = dense_newton(S, Vt, system)
         factor = bound.at(lam)
         v = rng.normal(size=system.g.shape)
-        np.testing.assert_allclose(factor.curvature_product(system, v).ravel(), M @ v.ravel(), rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(system.curvature(factor, v).ravel(), M @ v.ravel(), rtol=1e-8, atol=1e-9)
         ours = factor.direction(system)
         np.testing.assert_allclose(ours[1], dtau, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(ours[0], ds, rtol=1e-6, atol=1e-8)

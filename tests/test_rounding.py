@@ -39,7 +39,7 @@ def exact_evidence(y: np.ndarray, variance: float, covariance=None, precision=No
 
 
 # -- searches that the spacing of floating-point numbers used to stop --------------------------------------------------
-@pytest.mark.parametrize("size", [1e3, 1e6, 1e9, 1e12])
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e9, 1e11, 1e12, 1e13])
 def test_counts_of_any_size_under_a_wide_prior(size):
     rng = np.random.default_rng(0)
     X = np.c_[np.ones(12), rng.normal(size=12)]

@@ -1,4 +1,4 @@
-"""The doorbell: every error message of the library, in one voice.
+"""Checks of what users give, and the one form of every error message.
 
 A message has five beats: where, what, got, expected, try.
 

@@ -38,7 +38,7 @@ from .priors.prior_capabilities import HasWeights, SolvesForWeights, Weights, we
 from .problem import Problem
 from .rounding import elbo_rounding
 
-_LEAST = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
+LEAST_VARIANCE = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
 _SHORT = 0.05  # of a step in h, in log rho and in the decrement: the curvature changes by e^0.2 at most on the way
 _NEAR = 0.1  # relative gap from which on the error of a rule is worth knowing
 _RESOLVED = 0.5  # of that error: what is missing may be as much
@@ -105,7 +105,7 @@ class PrimalPoint:
             dual = self.problem.dual
             return dual.maximiser(self.h, self.rho, dual.start(rows, 1.0), rows)
         h = self.h if self.ahead is None else self.ahead
-        return xp.concat([h, xp.log(xp.maximum(self.rho, _LEAST + xp.zeros_like(self.rho)))], axis=1)
+        return xp.concat([h, xp.log(xp.maximum(self.rho, LEAST_VARIANCE + xp.zeros_like(self.rho)))], axis=1)
 
     @property
     def r(self) -> Array:

@@ -14,7 +14,8 @@ import numpy as np
 from .linalg.arrays import Array, namespace
 from .priors.base import EPS, Predictors
 
-_SUMS, _LOG_DET = 4.0, 8.0  # root mean squares allowed for
+_SUMS = 4.0  # root mean squares allowed for, of the sums
+_LOG_DET = 8.0  # the same of log|B|
 _CANCELLING = 4.0  # roundings of each of the terms that cancel: they are sums themselves (log-gammas, exponentials)
 
 

@@ -1,4 +1,4 @@
-"""Numeric kernels of the sparse Cholesky factorisation, compiled by numba; ``supernodal.py`` is the door to them.
+"""Numeric kernels of the sparse Cholesky factorisation, compiled by numba; ``supernodal.py`` calls them.
 
 A supernode is a dense panel (w + r) x w, factorised and updated by dense products. No permissive wheel has a supernodal
 Cholesky with a selected inverse, hence these pages.

@@ -81,10 +81,6 @@ class Factor(ABC):
         """ds and dtau (N, P) of Newton's step. May use up the factor's memory; it comes back when asked for."""
         return iterated(self, system, OtherWeights(self, system))
 
-    def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
-        """M v (N, P), without ``extra``."""
-        return system.curvature(self, v)
-
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v for v (N, C): -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
         xp, rho = namespace(v), self.variance

@@ -326,7 +326,7 @@ class Pattern:
 
     @property
     def steepness(self) -> float:
-        """Multiplications of a factorisation for each entry of L."""
+        """Multiplications of a factorisation for each entry of L, leaves included: a solve passes over them as well."""
         return self.symbolic.work / self.symbolic.nnz
 
     def added(self, data: np.ndarray) -> Factorisation:

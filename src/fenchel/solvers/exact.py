@@ -23,7 +23,7 @@ from ..checks import Refusal
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, SLOW, SLOW_STEPS
-from ..primal import PrimalPoint, from_marginals, with_slopes
+from ..primal import LEAST_VARIANCE, PrimalPoint, from_marginals, with_slopes
 from ..priors.newton_systems import Step
 from ..priors.prior_capabilities import HasFewWeights, weights_of
 from ..problem import Point, Problem
@@ -234,8 +234,9 @@ class CoupledNewton(Solver):
         if problem.likelihood.n_predictors > 1 or not np.isfinite(point.dual):
             return Outcome(point, stopping.stagnated(point), n, stopping.trace)
         here = PrimalPoint(problem, point.alpha, point.lam, stopping.tol, point.factor)
-        better = self.search.natural(problem, here)  # h anew from the sites: alpha's last digit may move it far
-        outcome = self.climb(problem, here if better is None else better[0], n, stopping)
+        natural = self.search.natural(problem, here)
+        starts = [here, *([] if natural is None else [natural[0]]), *self._as_named(problem, point, stopping)]
+        outcome = self.climb(problem, max(starts, key=lambda start: start.elbo), n, stopping)
         outcome.method = self.name
         if isinstance(outcome.point, PrimalPoint) and not outcome.converged:
             outcome.point.ceiling = point.dual + point.rounding
@@ -243,6 +244,15 @@ class CoupledNewton(Solver):
             judged = stopping.ended(outcome.point, "converged") if known else outcome.ending
             outcome.ending = replace(judged, value=relative(outcome.point))
         return outcome
+
+    def _as_named(self, problem: Problem, point: Point, stopping: Stopping) -> list[PrimalPoint]:
+        """A step from the means that s names: S alpha may be far from them, moved by the last digit of alpha."""
+        if point.s.shape != point.h.shape or not np.isfinite(point.gap):
+            return []
+        xp = namespace(point.s)
+        h = point.h + problem.dual.signs(problem.rows) * point.g
+        marginals = xp.concat([h, xp.log(xp.maximum(point.rho, LEAST_VARIANCE + 0.0 * h))], axis=1)
+        return [self.start.stepped(problem, marginals, stopping) or from_marginals(problem, marginals, stopping.tol)]
 
     def climb(self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping) -> Outcome:
         """From a point in the sites to where ``stopping`` ends it."""
