@@ -288,7 +288,7 @@ class Features(LatentPrior):
         self.place(None, None, mean, design, offset, extra_variance)
         L = self.design.shape[1]
         self._like = self.design.like
-        if not isinstance(variance, np.ndarray) and namespace(variance) is np:
+        if not is_numpy(variance) and namespace(variance) is np:
             variance = numeric("Features", "variance", variance)
         if np.ndim(to_numpy(variance)) == 2:
             self.variance = checked_covariance("Features", "variance", asarray(variance, self._like), False)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.dense import asarray_index, diagonal_matrix, diagonal_of, semidefinite_root, solve_lower
 from ..linalg.design import Design, Scaled
 from ..linalg.matrix_designs import array_design, as_design, is_sparse
@@ -325,14 +325,14 @@ class Seen:
             blocks=Blocks(keep.size, self.blocks.groups),
             designs=[made[id(W)] for W in self.designs],
             offset=xp.take(self.offset, index, axis=0),
-            extra_variance=c if isinstance(c, float) else xp.take(c, index, axis=0),
+            extra_variance=xp.take(c, index, axis=0) if np.ndim(c) else c,
         )
         return out, flat
 
 
 def _seen_mean(W: Design, mean: Array) -> Array:
     """W mean; of a mean of zero without a pass over W."""
-    if isinstance(mean, np.ndarray) and not mean.any():
+    if is_numpy(mean) and not mean.any():
         return np.zeros(W.shape[0])
     return W.times(mean)
 

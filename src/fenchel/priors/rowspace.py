@@ -23,7 +23,7 @@ import numpy as np
 from .. import gates
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
-from ..linalg.design import Design, Identity, Index
+from ..linalg.design import Design
 from ..linalg.krylov import conjugate_gradients
 from .base import Product
 from .lines import Lines, lines_of_covariance
@@ -170,14 +170,14 @@ class RowPredictors(LatentPredictors):
             rows = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 if id(z) not in made:
-                    made[id(z)] = RowBlock(z.Sigma if isinstance(W, Identity) else z.between(W, W))
+                    made[id(z)] = RowBlock(z.Sigma if W.identity else z.between(W, W))
                 rows.append(made[id(z)])
         self.rows = list(rows)
         self.small = all(row.n <= gates.ONE_THREAD_ROWS for row in self.rows)
 
     @property
     def variance(self) -> Array:
-        if all(isinstance(W, (Identity, Index)) for W in self.designs):  # without S, which may have to be made
+        if all(W.picks is not None for W in self.designs):  # without S, which may have to be made
             return self.blocks.join([row.diagonal for row in self.rows])
         return super().variance
 
@@ -282,20 +282,20 @@ class RowsFactor(BlockFactor):
     def latent_variance(self) -> Array:
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
-            if isinstance(W, Identity):  # the latents are the predictors
+            if W.identity:  # the latents are the predictors
                 out.append(part.marginals()[0])
                 continue
             xp, small = namespace(part.lam), z.n * (z.n + part.lam.shape[0]) <= dense.QR_ENTRIES
             lost = float(xp.max(part.marginals()[1] * (1.0 + part.lam * part.block.diagonal))) > _LOST
-            if lost and small and is_numpy(part.lam) and not isinstance(W, Index):
+            if lost and small and is_numpy(part.lam) and W.picks is None:
                 L = dense.root_by_rows(to_numpy(z.whiten(W).toarray()), part.lam)
                 out.append(np.sum(z.color(dense.solve_lower(L, np.eye(L.shape[0]), transposed=True)) ** 2, axis=1))
                 continue
             left = z.variance() - part.explained(z.cross(W).T)
             left = xp.where(left > 0.0, left, xp.zeros_like(left))  # below 0 is rounding
-            if isinstance(W, Index):  # those that are predictors, by the marginals, which keep their digits
+            if W.picks is not None:  # those that are predictors, by the marginals, which keep their digits
                 seen = to_numpy(left) + 0.0
-                seen[W.index] = to_numpy(part.marginals()[0])
+                seen[W.picks] = to_numpy(part.marginals()[0])
                 left = asarray(seen, left)
             out.append(left)
         return self.predictors.columns(out)

@@ -24,7 +24,7 @@ import numpy as np
 
 from .. import gates
 from ..linalg import dense
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import Design, Scaled
 from ..linalg.krylov import conjugate_gradients
 from ..linalg.matrix_designs import array_design
@@ -40,7 +40,7 @@ _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's sys
 
 def on_device(x: Array) -> dict[str, Any]:
     """The device argument of array creation; numpy wants none."""
-    return {} if isinstance(x, np.ndarray) else {"device": x.device}
+    return {} if is_numpy(x) else {"device": x.device}
 
 
 class OwnFactor:
@@ -175,7 +175,7 @@ class WeightFactor:
     def _root_by_rows(self) -> bool:
         """L without forming A, if X is small and on the host."""
         n, L = self.X.shape
-        if n * L > dense.QR_ENTRIES or not isinstance(self.lam, np.ndarray):
+        if n * L > dense.QR_ENTRIES or not is_numpy(self.lam):
             return False
         self.L, self.by_rows = dense.root_by_rows(to_numpy(self.X.times(np.eye(L))), self.lam), True
         return True
@@ -183,7 +183,7 @@ class WeightFactor:
     @cached_property
     def U(self) -> Array:
         """L^-T, so that A^-1 = U U'."""
-        if isinstance(self.L, np.ndarray):
+        if is_numpy(self.L):
             return dense.triangular_inverse(np.tril(self.L)).T
         eye = namespace(self.L).eye(self.L.shape[0], dtype=namespace(self.L).float64, **on_device(self.L))
         return dense.solve_lower(self.L, eye, transposed=True)
@@ -194,7 +194,7 @@ class WeightFactor:
         return self._inverse()
 
     def _inverse(self) -> Array:
-        if isinstance(self.U, np.ndarray):
+        if is_numpy(self.U):
             return dense.symmetrised(dense.inverse_from(self.U.T.copy()))
         return self.U @ self.U.T
 
