@@ -406,7 +406,7 @@ def test_labels_and_lists():
         ({"noise": "none"}, "noise = 'none' is not known"),
         ({"strength": "some"}, "strength = 'some' is not known; expected 'learned'. Or give a number"),
         ({"strength": -1.0}, 'strength = -1.0; expected "learned" or a number >= 0'),
-        ({"n_init": 0}, "n_init = 0; expected a whole number"),
+        ({"n_init": 0}, "n_init = 0; expected an integer >= 1"),
         ({"likelihood": "logit"}, "ProbabilisticPCA: likelihood = 'logit' is not known"),
     ],
 )

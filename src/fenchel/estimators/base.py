@@ -291,13 +291,16 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         return float(np.average(density[seen], weights=weights))
 
 
-def validate_data(estimator: Any, X: Any, y: ArrayLike = "no_validation", **options: Any) -> Any:
+NO_TARGET = "no_validation"  # scikit-learn's word for a call without y
+
+
+def validate_data(estimator: Any, X: Any, y: ArrayLike = NO_TARGET, **options: Any) -> Any:
     """scikit-learn's ``validate_data`` for X and y of numbers, which would cast text, categories and dates silently.
 
     y may be labels of any kind, unless ``y_numeric``.
     """
     name = type(estimator).__name__
-    if not (y is None or isinstance(y, str)):
+    if not (y is None or y is NO_TARGET):
         y = unmasked(name, "y", y)
         if options.get("y_numeric") and getattr(y, "dtype", None) != np.complex128:  # scikit-learn's to refuse, after X
             y = numeric(name, "y", y)

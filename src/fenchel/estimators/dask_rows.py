@@ -1,8 +1,8 @@
 """Linear models and predictions of rows in a Dask collection: what an estimator does in memory, by passes.
 
-A fit takes one pass over the rows to measure the columns, read y into a target from its different values, and bring a
-sample; ``distributed/linear_rows.py`` does the rest. Predictions are lazy, a partition at a time, by the same methods
-as in memory.
+One pass over the rows measures the columns, collects the different values of y and draws a sample of rows;
+``distributed/linear_rows.py`` does the rest. Predictions are lazy, a partition at a time, by the same
+methods as in memory.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ are understood in ``factors/columns.py``, the rows solved in ``factors/model.py`
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from scipy.sparse import issparse
@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import as_pandas, choice, numeric, problem, refuse_device
+from ..checks import as_pandas, choice, count, numeric, problem, refuse_device
 from ..distributed import is_dask
 from ..factors.columns import Column, Table, is_softmax, read
 from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
@@ -218,7 +218,7 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
         self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
         self.columns_: tuple[Column, ...] = table.columns
         self.likelihoods_ = {c.name: own for c, own in zip(table.columns, self._parameters.likelihoods)}
-        ordered = {name: own for name, own in self.likelihoods_.items() if isinstance(own, Cumulative)}
+        ordered = {name: cast(Cumulative, own) for name, own in self.likelihoods_.items() if own.ordered}
         self.cutpoints_ = {name: own.cutpoints for name, own in ordered.items()}
         self.predictor_names_ = _predictor_names(table.columns)
         if not found.converged:
@@ -238,8 +238,7 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
             choice(name, "strength", self.strength, ("learned",), "Or give a number.")
         elif not (np.ndim(self.strength) == 0 and np.isfinite(self.strength) and self.strength >= 0):
             raise problem(name, f"strength = {self.strength!r}", '"learned" or a number >= 0')
-        if not (isinstance(self.n_init, (int, np.integer)) and self.n_init >= 1):
-            raise problem(name, f"n_init = {self.n_init!r}", "a whole number of at least 1")
+        count(name, "n_init", self.n_init, 1)
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """scikit-learn's checks: names and number of columns, and for arrays their shape and finiteness."""
@@ -378,7 +377,7 @@ def _distribution(columns: tuple[Column, ...], holes: np.ndarray, cells: list[An
     parts = []
     for d, (column, cell) in enumerate(zip(columns, cells)):
         rows = np.flatnonzero(holes[:, d])
-        if isinstance(cell, tuple):
+        if not column.levels:
             mean, sd, K, levels = *cell, 1, [None]
         else:
             K, levels = len(column.levels), list(column.levels)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -91,8 +91,7 @@ class WeightsLatent(Latent):
             likelihood, family = self._begin(target, own, options["weights"]), self.family()
         if n_groups < 2:
             return learn(likelihood, family, y, learn_likelihood=own, **options)
-        assert isinstance(family, WeightVariances)
-        found = learn_relevance(likelihood, family, y, learn_likelihood=own, **options)
+        found = learn_relevance(likelihood, cast(WeightVariances, family), y, learn_likelihood=own, **options)
         self.spread = found.width
         return found
 
@@ -262,8 +261,7 @@ class LinearModel(LatentGaussianEstimator):
     def coef_cov_(self) -> np.ndarray:
         """Posterior covariance of the coefficients: (D, D), or (K, D, D) for each of K classes."""
         check_is_fitted(self, "coef_")
-        assert isinstance(self._latent, WeightsLatent)
-        V = self._latent.covariance(self.solution_.posterior)
+        V = cast(WeightsLatent, self._latent).covariance(self.solution_.posterior)
         return V[0] if V.shape[0] == 1 else V
 
     def __sklearn_tags__(self) -> Any:

@@ -14,6 +14,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import problem, vector
+from ..inputs.frames import column_names
 from ..plots import plot_decision, plot_forest, plot_path
 from ..plots.base import GREY, PALETTE, finish_axes, new_figure
 
@@ -100,7 +101,7 @@ def plot_partial_effect(
     new = _like(X, rows)
     new = new if final is estimator else estimator[:-1].transform(new)
     ax = new_figure(6.2, 3.6).subplots() if ax is None else ax
-    y, classes = None if y is None else np.asarray(y), np.asarray(getattr(final, "classes_", ()))
+    y, classes = None if y is None else np.asarray(y), np.asarray(final.classes_ if is_classifier(final) else ())
     if not is_classifier(final):
         low, middle, high = final.predict_rate(new, [ends[0], 0.5, ends[1]]).T
         if y is not None:
@@ -184,19 +185,20 @@ def _inputs(where: str, X: Any) -> tuple[np.ndarray, list[str]]:
     table = np.asarray(X, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] == 0:
         raise problem(where, f"X has shape {table.shape}", "(N, D)", "Use x[:, None] for one input.")
-    return table, [str(c) for c in getattr(X, "columns", [f"x{d}" for d in range(table.shape[1])])]
+    return table, [str(name) for name in column_names(X)] or [f"x{d}" for d in range(table.shape[1])]
 
 
 def _like(X: Any, rows: np.ndarray) -> Any:
     """More rows of the same kind."""
-    return type(X)(rows, columns=X.columns) if hasattr(X, "columns") else rows
+    names = column_names(X)
+    return type(X)(rows, columns=names) if names else rows
 
 
 def _place(where: str, names: list[str], which: int | str) -> int:
     """The place of a column, by its name or counted from either end."""
-    if isinstance(which, str) and which in names:
-        return names.index(which)
-    if isinstance(which, str) or not -len(names) <= which < len(names):
+    if which in names:
+        return names.index(str(which))
+    if which not in range(-len(names), len(names)):
         raise problem(where, f"feature {which!r}", f"one of {names}, or its place")
     return int(which) % len(names)
 

@@ -6,8 +6,7 @@
     gaussian      any real number                          mean
     ordinal       K ordered levels, 0 to K - 1             one latent between K - 1 cutpoints
 
-and whatever else has a word in ``likelihoods``, or is a likelihood itself. "auto" goes by the dtype, and
-by the evidence of each reading where whole numbers may be several things (``reading.py``). ``Column.why`` says which it
+and whatever else has a word in ``likelihoods``, or is a likelihood itself. "auto" goes by the dtype, and by the evidence of each reading where whole numbers may be several things (``reading.py``). ``Column.why`` says which it
 was, and ``guessed`` where another was nearly as good. What is not data is refused: row numbers, dates, digits as text.
 """
 
@@ -29,8 +28,6 @@ from ..likelihoods import BernoulliLogit, MultinomialLogit, Ordinal
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from .reading import Cells, Reading, Wanted, is_frame, listed, plain_array, readings, split, word
-
-_WHERE = "read"
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,6 @@ class Table:
         """X with its missing cells taken from ``values`` (M, D), numbers as ``encode`` gives; the type is that of X.
 
         Columns in ``plain`` have values as they stand in the table, not places among their levels.
-
         An integer column of pandas becomes float where a mean goes in, and a whole array of integers has no holes.
         """
         holes = np.isnan(self.encode(X, "fill"))
@@ -218,7 +214,7 @@ def real_dtype(dtype: Any) -> Any:
     return "Float64" if dtype.kind in "iu" or isinstance(dtype, pd.CategoricalDtype) else dtype
 
 
-def read(X: ArrayLike, likelihood: Any = "auto", where: str = _WHERE, bound: str = "tilted") -> Table:
+def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str = "tilted") -> Table:
     """Understand a table.
 
     Parameters
@@ -333,26 +329,32 @@ def words() -> dict[str, Kind]:
 
 def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
     """A likelihood or its class for each column, None for "auto"."""
-    if isinstance(likelihood, (str, Likelihood)):
-        return [_named(where, "likelihood", likelihood)] * len(names)
-    if isinstance(likelihood, Mapping):
-        given: dict[Any, Any] = {}
-        for key, word in likelihood.items():
-            place = isinstance(key, (int, np.integer)) and key not in names and -len(names) <= key < len(names)
-            given[names[key] if place else key] = word
-        strange = [key for key in given if key not in names]
-        if strange:
-            raise problem(where, f"likelihood names a column {strange[0]!r}", f"some of {listed(names)}")
-        words = [given.get(name, "auto") for name in names]
-    else:
-        try:
-            words = list(likelihood)
-        except TypeError:
-            got = f"likelihood = {likelihood!r}"
-            raise problem(where, got, "a word, a list with one for each column, or a dict by column") from None
-        if len(words) != len(names):
-            raise problem(where, f"{len(words)} likelihoods meet {len(names)} columns", "one for each column")
+    match likelihood:
+        case str() | Likelihood():
+            return [_named(where, "likelihood", likelihood)] * len(names)
+        case Mapping():
+            words = _by_column(where, likelihood, names)
+        case _:
+            try:
+                words = list(likelihood)
+            except TypeError:
+                got = f"likelihood = {likelihood!r}"
+                raise problem(where, got, "a word, a list with one for each column, or a dict by column") from None
+            if len(words) != len(names):
+                raise problem(where, f"{len(words)} likelihoods meet {len(names)} columns", "one for each column")
     return [_named(where, f"likelihood of column {name!r}", word) for name, word in zip(names, words)]
+
+
+def _by_column(where: str, likelihood: Mapping[Any, Any], names: list[Any]) -> list[Any]:
+    """A word for each column from a dict by names or places."""
+    given: dict[Any, Any] = {}
+    for key, kind in likelihood.items():
+        is_place = key not in names and key in range(-len(names), len(names))
+        given[names[key] if is_place else key] = kind
+    strange = [key for key in given if key not in names]
+    if strange:
+        raise problem(where, f"likelihood names a column {strange[0]!r}", f"some of {listed(names)}")
+    return [given.get(name, "auto") for name in names]
 
 
 def _named(where: str, what: str, word: Any) -> Wanted:

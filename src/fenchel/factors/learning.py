@@ -32,11 +32,15 @@ from ..solvers.base import Callback, reporting
 from .model import FactorModel, Parameters, TableFit
 from .starts import Moments, Starts
 
-_SAMPLE_SHARE = 5  # of a table at its gate: one row in so many is learned first
-_FEWEST, _MOST = 1e-6, 1e6  # where a learned strength may lie
-_HOLD, _LEAST_NOISE = 0.01, 1e-6  # precision around b0; of a noise variance relative to its column's
-_SLOPE = 1e-9  # at which a search ends, if it has not settled before
-_SHARPER = 1e-3  # of tol: the fits where a search gave up on slopes that their gaps blurred
+SAMPLE_SHARE = 5  # a table with more rows than its gate is first learned on one in so many of the gate's rows
+LEAST_STRENGTH = 1e-6  # of a learned strength
+LARGEST_STRENGTH = 1e6
+MOST_SEARCHES = 12  # at learned strengths from one start; the last is kept though the strength still changes
+SETTLED = 0.02  # log units: a strength that changes by less is taken as learned
+OFFSET_PRECISION = 0.01  # of the prior that holds offsets and the likelihoods' own parameters near their start
+LEAST_NOISE = 1e-6  # of a noise variance, relative to its column's variance
+SLOPE = 1e-9  # at which a search ends, if it has not settled before
+SHARPER = 1e-3  # of tol: asked of the fits where a search gave up on slopes that their gaps blurred
 
 
 @dataclass(kw_only=True)
@@ -77,9 +81,9 @@ class TableEvidence(Objective[LearnedTable]):
         complete = bool(model.gaussian.all()) and not np.isnan(values).any()
         self.moments = Moments.of(values) if complete else None  # they say all there is
         self.n_loadings, self.n_offsets = model.n_predictors * model.n_components, model.n_predictors
-        self.held = _HOLD * np.repeat(~model.gaussian, model.widths)
+        self.held = OFFSET_PRECISION * np.repeat(~model.gaussian, model.widths)
         sizes = [own.stop - own.start for own in model.own]
-        self.held_own = _HOLD * np.repeat(~model.gaussian, sizes)
+        self.held_own = OFFSET_PRECISION * np.repeat(~model.gaussian, sizes)
         # where each of the likelihoods' own parameters is in theta: one place for a noise that is shared
         self.noise = np.repeat(model.gaussian, sizes)
         shared = self.noise & (model.noise == "shared")
@@ -107,7 +111,7 @@ class TableEvidence(Objective[LearnedTable]):
     @property
     def least_noise(self) -> np.ndarray:
         """Of gaussian columns (D,): the factors may explain one wholly."""
-        least = _LEAST_NOISE * self.starts.alone.variance
+        least = LEAST_NOISE * self.starts.alone.variance
         return least if self.model.noise == "column" else np.full(least.size, np.nanmin(least, initial=np.inf))
 
     @cached_property
@@ -193,15 +197,16 @@ def learn(
     generator = np.random.default_rng(rng)
     if isinstance(strength, str) and strength != "learned":
         raise problem("learn", f"strength = {strength!r}", '"learned" or a number >= 0')
+    given = None if strength == "learned" else float(strength)
     evidence, found = TableEvidence(model, values, tol), list[LearnedTable]()
     n_rows = values.shape[0]
     with reporting(progress, f"factors of {n_rows} rows", None) as report:
         for k in range(max(1, n_init)):
             start = evidence.starts.principal() if k == 0 else evidence.starts.at_random(generator)
             if n_rows > gates.SAMPLED_TABLE and evidence.moments is None:
-                few = values[generator.choice(n_rows, gates.SAMPLED_TABLE // _SAMPLE_SHARE, replace=False)]
-                start = _learn_from(TableEvidence(model, few, max(tol, 1e-6)), start, strength, max_iter).parameters
-            found.append(_learn_from(evidence, start, strength, max_iter, report))
+                few = values[generator.choice(n_rows, gates.SAMPLED_TABLE // SAMPLE_SHARE, replace=False)]
+                start = _learn_from(TableEvidence(model, few, max(tol, 1e-6)), start, given, max_iter).parameters
+            found.append(_learn_from(evidence, start, given, max_iter, report))
     found.sort(key=lambda one: -one.objective)
     best = found[0]
     best.n_evaluations, best.n_newton = evidence.n_evaluations, evidence.n_newton
@@ -210,23 +215,23 @@ def learn(
 
 
 def _learn_from(
-    evidence: TableEvidence, start: Parameters, strength: str | float, max_iter: int, report: Callback | None = None
+    evidence: TableEvidence, start: Parameters, strength: float | None, max_iter: int, report: Callback | None = None
 ) -> LearnedTable:
-    """One start: searches at ever better strengths, or one at the given strength."""
+    """One start: a search at the given strength, or several, each at the strength that the last one learned."""
     options = SearchOptions(np.inf, max_runs=1, ftol=0.01 * evidence.tol, memory=30, accepts_flat=True)
-    evidence.strength, n_iter = 1.0 if isinstance(strength, str) else float(strength), 0
-    for _ in range(12 if isinstance(strength, str) else 1):
+    evidence.strength, n_iter = 1.0 if strength is None else strength, 0
+    for _ in range(MOST_SEARCHES if strength is None else 1):
         if evidence.moments is not None and evidence.model.noise == "shared":
             start = evidence.moments.shared(evidence.model, evidence.strength, float(evidence.least_noise[0]))
         theta = evidence.write(start)
-        for evidence.sharper in (1.0, _SHARPER):
-            search = Search(evidence, max_iter, _SLOPE, report, options)
+        for evidence.sharper in (1.0, SHARPER):
+            search = Search(evidence, max_iter, SLOPE, report, options)
             one = search.run(theta)
             n_iter, theta = n_iter + search.n_steps, one.theta
             if one.ending.code != "slope":
                 break
         better = _strength(one.parameters.loadings, one.solution.second, evidence.strength)
-        if not isinstance(strength, str) or abs(np.log(better / evidence.strength)) < 0.02:
+        if strength is not None or abs(np.log(better / evidence.strength)) < SETTLED:
             break
         evidence.strength, start = better, one.parameters
     return replace(one, parameters=rotated(one.parameters), n_iter=n_iter, trace=search.trace)
@@ -241,7 +246,7 @@ def _strength(W: np.ndarray, second: np.ndarray, size: float) -> float:
     """MacKay's update."""
     eigenvalues = np.linalg.eigvalsh(second)
     gamma = float(np.sum(eigenvalues / (eigenvalues + size)))
-    return float(np.clip(gamma / max(float(np.sum(W * W)), 1e-300), _FEWEST, _MOST))
+    return float(np.clip(gamma / max(float(np.sum(W * W)), 1e-300), LEAST_STRENGTH, LARGEST_STRENGTH))
 
 
 def rotated(p: Parameters) -> Parameters:

@@ -103,7 +103,7 @@ def summaries(
     choice(where, "ordered", ordered, ("mode", "median", "mean"))
     means = [j for j, column in enumerate(columns) if ordered == "mean" and column.likelihood.ordered]
     for column in (columns[j] for j in means):
-        if not all(isinstance(value, (int, float, np.number)) for value in column.levels):
+        if np.array(column.levels).dtype.kind not in "biuf":
             got = f'ordered="mean", and the levels of {column.name!r} are no numbers'
             raise problem(where, got, '"mode" or "median"')
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -212,7 +212,8 @@ def _levels(own: Likelihood, column: Summary) -> Begin:
     seen, n, K = column.counts.astype(np.float64), column.n, own.n_levels
     counts = seen + 0.5
     share = counts / counts.sum()
-    if isinstance(own, Cumulative):
+    if own.ordered:
+        own = cast(Cumulative, own)
         below = np.cumsum(counts)[:-1] / counts.sum()
         middle = (np.concatenate([[0.0], below]) + np.concatenate([below, [1.0]])) / 2
         spread = float(np.sqrt(seen @ (middle - seen @ middle / n) ** 2 / n)) if n else 1.0
