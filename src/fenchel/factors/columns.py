@@ -6,8 +6,9 @@
     gaussian      any real number                          mean
     ordinal       K ordered levels, 0 to K - 1             one latent between K - 1 cutpoints
 
-and whatever else has a word in ``likelihoods``, or is a likelihood itself. "auto" goes by the dtype, and by the evidence of each reading where whole numbers may be several things (``reading.py``). ``Column.why`` says which it
-was, and ``guessed`` where another was nearly as good. What is not data is refused: row numbers, dates, digits as text.
+and whatever else has a word in ``likelihoods``, or is a likelihood itself. "auto" goes by the dtype, and by
+the evidence where whole numbers may be several things (``reading.py``). ``Column.why`` says which it was,
+``guessed`` where another was nearly as good. Row numbers, dates and digits kept as text are refused.
 """
 
 from __future__ import annotations
