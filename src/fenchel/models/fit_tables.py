@@ -37,7 +37,12 @@ _CORRECTED = 2000  # rows: up to so many, a bound that is loose in eta (of extra
 
 
 class FitTables:
-    """What ``FittedModel`` says of the unknowns: its posterior, tables of it, and a summary."""
+    """The posterior of a fitted model and its tables: the base of ``FittedModel``, which adds predictions and pictures.
+
+    ``tables.py``, ``predictions.py``, ``remarks.py`` and the engines are written for this class. ``at_theta`` marks one
+    of the ``components``, the fits at one theta each over which another fit averages. Of a fit with ``parts`` theta,
+    solution and likelihood are those of the main part.
+    """
 
     def __init__(
         self,
@@ -53,14 +58,13 @@ class FitTables:
         self.model, self.found, self.at_theta, self.engine = model, found, at_theta, engine
         self.solution, self.theta = found.solution, found.theta
         self.integrated, self.answers, self.parts = integrated, answers, dict(parts or {})
-        outcome = found if integrated is None else integrated
-        fits = list(self.parts.values()) or [self]
-        self.elbo, self.gap, self.converged = self.solution.elbo, self.solution.gap, outcome.converged
+        self.elbo, self.gap, self.converged = self.solution.elbo, self.solution.gap, found.converged
         if integrated is not None:
-            self.gap = integrated.gap
+            self.gap, self.converged = integrated.gap, integrated.converged
             self.log_evidence = integrated.log_evidence
             self.log_evidence_error = integrated.log_evidence_error
         if self.parts:
+            fits = self.parts.values()
             self.elbo, self.gap = sum(fit.elbo for fit in fits), sum(fit.gap for fit in fits)
             self.converged = all(fit.converged for fit in fits)
         self.likelihood, self.shift = tables.reported(self)

@@ -279,7 +279,8 @@ class Model(Stated):
 
     def row_values(self, name: str) -> np.ndarray | None:
         """ "trials", "exposure" or "event" of the rows (N,); None where the likelihood has none."""
-        given = getattr(self.target.likelihood, name, None)
+        likelihood = self.target.likelihood
+        given = getattr(likelihood, name) if name in likelihood.row_parameters else None
         return None if given is None else np.broadcast_to(np.asarray(given, dtype=np.float64), self.target.y.shape)
 
     def table(self, frame: pd.DataFrame) -> DataTable:
