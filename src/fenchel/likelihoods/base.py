@@ -77,13 +77,11 @@ class Likelihood(Predicted, Stated, ABC):
     # -- its bound ---------------------------------------------------------------------------------
     def _choose(self, bound: str | type[Bound]) -> None:
         """Keep the bound asked for: one of the likelihood's by its word, a class of the user's own, or "best"."""
-        if bound == "best":
-            bound = self.tightest
         if isinstance(bound, type) and issubclass(bound, Bound):
             self.__dict__["bounds"] = {**self.bounds, bound.__name__: bound}
             bound = bound.__name__
         choice(self.name, "bound", bound, ("best", *self.bounds))
-        self.bound = str(bound)
+        self.bound = self.tightest if bound == "best" else str(bound)
 
     @property
     def tightest(self) -> str:
