@@ -68,6 +68,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     evidence = "elbo"
     integrate: Any = None
     learn_likelihood = False
+    mean: Any = None  # of eta a priori; None: the level of the target with fit_intercept, else 0
     n_classes_ = 2
     optimizer: str | None = ""
     progress = False

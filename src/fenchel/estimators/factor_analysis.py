@@ -378,7 +378,7 @@ def _distribution(columns: tuple[Column, ...], holes: np.ndarray, cells: list[An
     for d, (column, cell) in enumerate(zip(columns, cells)):
         rows = np.flatnonzero(holes[:, d])
         if not column.levels:
-            mean, sd, K, levels = *cell, 1, [None]
+            (mean, sd), K, levels = cell, 1, [None]
         else:
             K, levels = len(column.levels), list(column.levels)
             p = cell.ravel()

@@ -125,7 +125,6 @@ class GaussianProcess(LatentGaussianEstimator):
     integrate: Any = None
 
     learn_likelihood = True
-    mean: ClassVar[Any] = None  # of eta a priori; None: the level of the target with fit_intercept, else 0
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:

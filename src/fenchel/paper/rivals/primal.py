@@ -108,7 +108,7 @@ class PrimalPoint:
 
     def _by_part(self) -> Iterator[tuple[Part, Any, np.ndarray]]:
         """Each part, what its evaluation left behind, and its lam."""
-        lam = self.surface.geometry.blocks.split(self.loss.lam)
+        lam = [np.asarray(part) for part in self.surface.geometry.blocks.split(self.loss.lam)]
         return zip(self.surface.parts, self.states, lam, strict=True)
 
     @cached_property
