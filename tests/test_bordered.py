@@ -228,7 +228,7 @@ def test_variances_of_crossed_effects_by_a_dense_likelihood():
     blocks = [(a[:, None] == a[None, :]).astype(float) for a in codes]
 
     def negative(theta):
-        S = sum(np.exp(-t) * K for t, K in zip(theta[:2], blocks, strict=True)) + 4.0 + np.exp(theta[2]) * np.eye(n)
+        S = sum(np.exp(2 * t) * K for t, K in zip(theta[:2], blocks, strict=True)) + 4.0 + np.exp(theta[2]) * np.eye(n)
         return -multivariate_normal(np.zeros(n), S).logpdf(y)
 
     best = minimize(negative, found.theta + 0.1, method="BFGS", options={"gtol": 1e-4})

@@ -184,7 +184,6 @@ def test_demo_says_at_once_that_a_folder_cannot_be_written():
     ("missing", "code"),
     [
         ("pandas", "fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(2)), [1, 2]).trace.to_frame()"),
-        ("pandas", "fenchel.fit('y ~ 1', {'y': [0.1, -0.2, 0.3, 0.1]})"),
         ("matplotlib", "import fenchel.plots; fenchel.plots.plot_map([[np.eye(3)[:, :2]]], [1.0])"),
         ("matplotlib", "import fenchel.plots; fenchel.plots.plot_path(np.arange(2), [0, 1], [0, 1], [0, 1])"),
     ],

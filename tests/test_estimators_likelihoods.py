@@ -252,7 +252,7 @@ def test_the_fit_is_infers_fit():
     )
     np.testing.assert_allclose(model.predict(X), likelihood.predictive_mean(h, rho), rtol=1e-7)
     with pytest.raises(ValueError, match=r"Weibull: y\[0\] = -3 is a negative duration"):
-        model.likelihood_.check(np.array([-3.0, 1.0]))
+        model.likelihood_.check(np.full(len(y), -3.0))
     half = model.predict_quantiles(X[:1], [0.5])[0, 0]
     assert model.predict_survival(X[:1], half) == pytest.approx(0.5)
 

@@ -14,7 +14,7 @@ from test_models_report import grid
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.cli import main
-from fenchel.models.command import read_matrix, read_pairs, read_prior, read_priors, read_table
+from fenchel.models.command_files import read_matrix, read_pairs, read_prior, read_priors, read_table
 
 
 def run(*arguments, **options):

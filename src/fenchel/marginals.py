@@ -109,6 +109,11 @@ class AnswersAtNewRows(ABC, Generic[M]):
 class MarginalAnswers:
     """Intervals, probabilities and densities, for marginals with ``quantile``, and ``_cdf`` and ``_density`` at x."""
 
+    @property
+    def spread(self) -> Array:
+        """The variance, or the covariance (M, C, C) of the C unknowns of a row where these are correlated."""
+        return self.variance  # type: ignore[attr-defined]
+
     def quantile(self, q: Levels) -> Array:
         """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
         raise NotImplementedError
@@ -154,11 +159,6 @@ class NormalAnswers(MarginalAnswers):
     def sd(self) -> Array:
         """Standard deviations."""
         return namespace(self.variance).sqrt(self.variance)
-
-    @property
-    def spread(self) -> Array:
-        """The variance, or the covariance (M, C, C) of the C unknowns of a row where these are correlated."""
-        return self.variance
 
     @property
     def skewness(self) -> Array:
