@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..checks import problem
 from ..files import load
 from ..terms import WORDS
-from .fitted import FittedModel
-from .grammar import Call, Name, parse
-from .model import Model
-
-if TYPE_CHECKING:
-    import pandas as pd
-from .command_files import WHERE, (
+from .command_files import (
     pair,
     read_matrix,
     read_outlines,
@@ -35,6 +29,12 @@ from .command_files import WHERE, (
     with_levels,
     with_reference,
 )
+from .fitted import FittedModel
+from .grammar import Call, Name, parse
+from .model import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROWS = ("exposure", "trials", "event", "weights")  # a column or a number
 
