@@ -251,8 +251,8 @@ def copied(value: Any) -> Any:
     package = type(value).__module__.partition(".")[0]
     if package not in ("numpy", "pandas", "scipy") or not hasattr(value, "copy"):
         return value
-    if package == "pandas" and _copies_on_write():
-        return value.copy(deep=False)  # pandas copies it when either of the two is changed
+    if package == "pandas" and hasattr(value, "loc") and _copies_on_write():
+        return value.copy(deep=False)  # pandas copies a frame or series when either of the two is changed
     return value.copy()
 
 

@@ -81,7 +81,8 @@ class Loss:
 
     For f = E[psi], psi = -log p: alpha = E[psi'], lam = E[psi''], hh = E[psi''], hr = E[psi''']/2, rr = E[psi'''']/4.
     The curvature only steers Newton's steps; the certificate rests on ``value``, ``alpha`` and ``lam``. A bound over
-    several contrasts has alpha and lam (N, P), and its curvature apart (``Bound.curvature``).
+    several contrasts has alpha and lam (N, P), and its curvature apart (``Bound.curvature``); a convex one of several
+    predictors has alpha and lam (N, C) and no curvature.
     """
 
     value: Array  # f
@@ -104,14 +105,18 @@ def combined(function: Callable[..., Array], *losses: Loss) -> Loss:
 
 
 def loss_of_site(site: Site, signs: Array, h: Array, rho: Array, constant: Array) -> Loss:
-    """The loss of a convex bound, from its site at the s where the maximum is reached. h, rho: (N, 1)."""
+    """The loss of a convex bound, from its site at the s where the maximum is reached.
+
+    Of several predictors, h, rho (N, C), it has the value and the slopes; their curvature is coupled.
+    """
     xp = namespace(h)
-    alpha, lam = site.alpha[:, 0], site.lam[:, 0]
+    value = xp.sum(site.alpha * h + site.lam * rho / 2, axis=1) - site.k + constant
+    if h.shape[1] > 1:
+        return Loss(value, site.alpha, site.lam)
     pull = site.spread / (1.0 - 0.5 * site.lam_curvature * rho * site.spread)
     half = site.lam_slope / 2
-    value = alpha * h[:, 0] + lam * rho[:, 0] / 2 - site.k + constant
     hh, hr, rr = (xp.sum(pull * x, axis=1) for x in (signs * signs, signs * half, half * half))
-    return Loss(value, alpha, lam, hh, hr, rr)
+    return Loss(value, site.alpha[:, 0], site.lam[:, 0], hh, hr, rr)
 
 
 def expected_loss(
@@ -176,7 +181,7 @@ class Bound(ABC):
 
     @abstractmethod
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        """f with its slopes and curvature at h, rho (N, 1); one predictor only."""
+        """f with its slopes at h, rho (N, C), and its curvature where there is one predictor."""
 
     def check(self, correlated: bool) -> None:
         """Refuse predictors that are correlated a priori where the bound does not hold for them."""
