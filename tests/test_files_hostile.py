@@ -20,7 +20,7 @@ from formulaic import Formula
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.files import statements
-from fenchel.likelihoods import BernoulliLogit, Poisson
+from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.models.compiler import Scope
 from fenchel.models.evaluating import Evaluation
 from fenchel.models.expressions import NotAllowed, read, without_backticks
@@ -313,6 +313,29 @@ def test_a_certificate_that_the_sites_do_not_give_is_refused(tmp_path, bound, ch
     change(forged.found[0])
     fit.save(tmp_path / "forged")
     with pytest.raises(Refusal, match=said):
+        fenchel.load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize("bound", ["log-sum", "tilted", "exact"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fit: fit.update(elbo=fit["elbo"] + 1e-3),
+        lambda fit: fit.update(alpha=1.01 * fit["alpha"]),
+        lambda fit: fit.update(lam=1.5 * fit["lam"]),
+        lambda fit: fit["alpha"].__setitem__((slice(None), 1), 0.0),
+        lambda fit: fit.update(alpha=0.9 * fit["alpha"], certificate="stationarity"),
+    ],
+)
+def test_a_certificate_of_three_classes_is_one_of_all_their_predictors(tmp_path, bound, change):
+    prior = DenseCovariance(np.exp(-0.5 * np.subtract.outer(np.arange(20), np.arange(20)) ** 2))
+    y = np.random.default_rng(0).integers(0, 3, 20)
+    fit = fenchel.infer(MultinomialLogit(3, bound=bound), prior, y)
+    fit.save(tmp_path / "good")
+    assert fenchel.load(tmp_path / "good").gap == fit.gap
+    change(fit.__dict__["_statement"].found[0])
+    fit.save(tmp_path / "forged")
+    with pytest.raises(Refusal, match="of a fit is not that of its sites"):
         fenchel.load(tmp_path / "forged")
 
 

@@ -26,8 +26,7 @@ from .statements import Statement, cannot_save, made, statement_of
 Json = Any
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 _FLOATS = ("nan", "inf", "-inf")  # that json lacks
-_SPARSE = {kind.__name__: kind for kind in (sp.csr_array, sp.csc_array, sp.coo_array, sp.dia_array)}
-_MATRICES = {"csr_matrix": "csr_array", "csc_matrix": "csc_array", "coo_matrix": "coo_array", "dia_matrix": "dia_array"}
+_SPARSE = {"csr_array": sp.csr_array, "csc_array": sp.csc_array}
 _KERNELS = (  # of scikit-learn, each made of its get_params
     *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation", "Matern", "Product", "RBF"),
     *("RationalQuadratic", "Sum", "WhiteKernel"),
@@ -127,14 +126,10 @@ class Encoder:
         return ["kernel", word, self.value(x.get_params(deep=False), where)]
 
     def _sparse(self, x: Any, where: str) -> Json:
-        name = _MATRICES.get(type(x).__name__, type(x).__name__)
-        x = x if name in _SPARSE else x.tocsr()
-        name = name if name in _SPARSE else "csr_array"
-        parts = {
-            "dia_array": lambda: (x.data, x.offsets),
-            "coo_array": lambda: (x.data, x.row, x.col),
-        }.get(name, lambda: (x.data, x.indices, x.indptr))
-        return ["sparse", name, list(x.shape), *map(self.array, parts())]
+        """By columns where it is so kept; every other form by rows."""
+        name = "csc_array" if x.format == "csc" else "csr_array"
+        x = _SPARSE[name](x)
+        return ["sparse", name, list(x.shape), *map(self.array, (x.data, x.indices, x.indptr))]
 
     def _calendar(self, x: Any, where: str) -> Json:
         if type(x) is not datetime.date and (type(x) is not datetime.datetime or x.tzinfo is not None):
@@ -283,15 +278,11 @@ def _kernel(decoder: Decoder, name: Json, options: Json) -> Any:
 
 
 def _sparse(decoder: Decoder, name: Json, shape: Json, *arrays: Json) -> Any:
-    parts, size = [decoder.array(i) for i in arrays], tuple(map(decoder.length, shape))
+    data, indices, starts = (decoder.array(i) for i in arrays)
+    size = tuple(map(decoder.length, shape))
     if len(size) != 2:
         raise ValueError("a matrix of an odd shape")
-    kind = _SPARSE[name]
-    if name == "dia_array":
-        return kind((parts[0], parts[1]), shape=size)
-    if name == "coo_array":
-        return kind((parts[0], (parts[1], parts[2])), shape=size)
-    out = kind((parts[0], parts[1], parts[2]), shape=size, copy=False)
+    out = _SPARSE[name]((data, indices, starts), shape=size, copy=False)
     out.check_format(full_check=True)
     return out
 
