@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import Delaunay
 
 import fenchel
-from fenchel.gmrf.bulk import bulk_of
+from fenchel.gmrf.mesh_making import bulk_of
 from fenchel.gmrf.polygons import dissolved, inside, rings_of
 from fenchel.gmrf.spde import finite_elements
 from fenchel.outlines import signed_area

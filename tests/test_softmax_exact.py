@@ -9,13 +9,13 @@ import scipy.sparse as sp
 
 import fenchel
 from fenchel.hyperparameters import WeightVariances, learn
-from fenchel.hyperparameters.laplace import Laplace, laplace_theta
+from fenchel.hyperparameters.weights import Laplace, laplace_theta
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit
 from fenchel.likelihoods.base import Targets
 from fenchel.likelihoods.softmax_exact import rule
-from fenchel.linalg.contrasts import Contrasts
 from fenchel.linalg.krylov import minimal_residuals
 from fenchel.linalg.matrix_designs import Dense
+from fenchel.linalg.standardized import Contrasts
 from fenchel.primal import PrimalPoint
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.base import NewRows

@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 import fenchel
-from fenchel.gmrf.processes import NUGGET
+from fenchel.gmrf.series import NUGGET
 from fenchel.kernels import KERNELS
 from fenchel.terms import DataTable, GaussianProcess, SumOfTerms
 

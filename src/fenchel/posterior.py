@@ -17,10 +17,9 @@ from .linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
 from .linalg.machine import physical_memory as _physical_memory
 from .marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
-from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors, Prior
 from .priors.predictors import predicted
-from .priors.prior_capabilities import PredictsNewRows
+from .priors.prior_capabilities import PredictsNewRows, PriorAdjoint
 
 
 class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):

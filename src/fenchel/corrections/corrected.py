@@ -14,7 +14,7 @@ from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
-from ..priors.lines import Lines
+from ..priors.row_covariances import Lines
 from ..row_scores import leave_one_out as gaussian
 from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
 from .grids import CorrectedLeaveOneOut, Grid, GridAnswers, GridMarginals, leave_one_out, with_moments

@@ -18,7 +18,7 @@ import numpy as np
 from ..linalg.arrays import to_numpy
 from ..linalg.design import Design
 from ..linalg.matrix_designs import as_design
-from ..priors.lines import Lines
+from ..priors.row_covariances import Lines
 from .corrected import Corrected
 from .grids import Grid
 from .local import TERMS, neighbours, patch_triples

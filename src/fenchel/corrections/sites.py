@@ -25,9 +25,8 @@ from ..linalg.arrays import to_numpy
 from ..linalg.design import Design, Identity
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from ..priors.lines import Lines
 from ..priors.predictors import new_rows
-from ..priors.row_covariances import RowCovariances
+from ..priors.row_covariances import Lines, RowCovariances
 
 K = 32  # Hermite coefficients kept
 STEPS = (0.125, 0.03125)

@@ -4,11 +4,10 @@ Leave-one-out by cavities needs no refit and is in ``fenchel.row_scores``.
 """
 
 from .cavities import correlated_rows
-from .comparison import compare, stacking_weights
+from .comparison import InformationCriterion, compare, stacking_weights, waic
 from .folds import KFold, folds_of, k_fold
 from .group_mixtures import leave_group_out_over
 from .group_prediction import LeaveGroupOut, leave_group_out
-from .information import InformationCriterion, waic
 
 __all__ = [
     "InformationCriterion",

@@ -22,14 +22,13 @@ from .. import gates
 from ..checks import choice, numeric, positive, problem
 from ..distributed import PartitionedSolution
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
-from ..hyperparameters.laplace import laplace_theta
+from ..hyperparameters.weights import laplace_theta
 from ..inputs.fixed_columns import centres_and_units
 from ..inputs.observations import Target
 from ..likelihoods.base import Targets
-from ..linalg.contrasts import Contrasts
 from ..linalg.dense import semidefinite_root
+from ..linalg.standardized import Contrasts, Standardized, column_moments
 from ..linalg.standardized import Moments as ColumnMoments
-from ..linalg.standardized import Standardized, column_moments
 from ..marginals import NormalMarginals
 from ..posterior import Posterior
 from ..priors.base import NewRows

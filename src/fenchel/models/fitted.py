@@ -310,7 +310,7 @@ class FittedModel(FitTables, Stored):
         "groups", the default of Cox fits: Kaplan and Meier's estimate with its band beside the model's survival, of
         thirds of the rows by risk, or of the levels (thirds of the numbers) of the column ``by``.
         """
-        from .checking import plot_check
+        from .row_criteria import plot_check
 
         check(self, "plot_check")
         return plot_check(self, kind, ax, by)

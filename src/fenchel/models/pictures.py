@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import plots
 from ..checks import problem
-from ..gmrf.bulk import bulk_of
+from ..gmrf.mesh_making import bulk_of
 from ..inputs.frames import is_date
 from ..outlines import districts, labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface

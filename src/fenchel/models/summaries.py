@@ -14,9 +14,9 @@ from ..plots.base import short_name
 from ..report import Block, Bullets, Picture, Section, Table, write_report
 from ..terms import Term
 from .capabilities import answers
-from .checking import WORDS, kinds_of, plot_check
 from .pictures import Panel, draw_map, panels_of, plot, plot_coefficients
 from .remarks import undetermined
+from .row_criteria import WORDS, kinds_of, plot_check
 from .stated_priors import prior_table, term_named
 from .tables import initials
 

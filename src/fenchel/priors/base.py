@@ -30,10 +30,9 @@ from ..checks import problem
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.dense import asarray_index
 from ..linalg.design import HOST
-from .lines import Lines
 from .newton_systems import NewtonSystem as NewtonSystem  # part of the contract: what ``Factor.direction`` is given
 from .newton_systems import OtherWeights, iterated
-from .row_covariances import RowCovariances
+from .row_covariances import Lines, RowCovariances
 
 Product = Callable[[Array], Array]
 EPS = 2.0**-53  # of one rounding to double precision

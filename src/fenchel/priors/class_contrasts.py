@@ -20,9 +20,9 @@ import scipy.sparse as sp
 
 from ..checks import problem
 from ..linalg.arrays import Array, is_numpy, to_numpy
-from ..linalg.contrasts import Contrasts, block_diagonal, contrast_rows
 from ..linalg.design import Design, Scaled
 from ..linalg.matrix_designs import Sparse
+from ..linalg.standardized import Contrasts, block_diagonal, contrast_rows
 from .base import Factor, Predictors
 from .predictors import BlockFactor, Blocks, LatentPredictors, Latents, Seen
 from .rowspace import RowPredictors

@@ -25,8 +25,8 @@ from ..linalg.dense import asarray_index, diagonal_matrix, diagonal_of, semidefi
 from ..linalg.design import Design, Scaled
 from ..linalg.matrix_designs import array_design, as_design, is_sparse
 from .base import EPS, Factor, NewRows, Predictors
-from .lines import Lines, lines_of_design
 from .prior_capabilities import HasWeights
+from .row_covariances import Lines, lines_of_design
 
 _WHERE = "posterior.predict"
 _LOST = 1e-6  # of a prior variance: a posterior one below minus this is no rounding

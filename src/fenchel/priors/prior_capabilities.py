@@ -5,12 +5,15 @@ A prior has a capability by having its methods; nothing is registered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..linalg.arrays import Array
+from ..checks import problem
+from ..linalg.arrays import Array, asarray, to_numpy
 from .base import Factor, NewRows, Predictors
 
 Weights = list[Array]  # u of each block, with S alpha = X u
@@ -110,3 +113,83 @@ def weights_of(predictors: Predictors, alpha: Array) -> Weights | None:
 def solved_weights(factor: Factor, v: Array) -> Weights | None:
     """u with Vt v = X u where the latents are at hand."""
     return factor.weights(v) if isinstance(factor, SolvesForWeights) else None
+
+
+# -- How the evidence changes with the prior: P's derivative in mu, Sigma or Q, W and c, at the optimum of q ---
+# By the envelope theorem nothing is differentiated through the fit. Its error is the square root of the gap: fit to a
+# small tol first.
+#
+#     dP/dmu = -W' alpha,    dP/dSigma = 1/2 (W' alpha alpha' W - W' Lam^1/2 B^-1 Lam^1/2 W),    dP/dc = -lam/2
+#     dP/dQ = 1/2 (Sigma - V - (m-mu)(m-mu)'),    dP/dW = -alpha m' - Lam W V
+_WHERE = "posterior.adjoint"
+
+
+@dataclass(frozen=True)
+class PriorAdjoint:
+    """The derivatives of a fit in its prior; each is computed when it is read, and not kept.
+
+    One array for each block: one where predictors share their latents, C where they have latents of their own.
+    """
+
+    predictors: Predictors  # of all observations
+    factor: Factor  # of those in ``active``
+    active: np.ndarray
+    sites: tuple[Array, Array]  # alpha, lam of all observations (N, C)
+    find_weights: Callable[[], Weights | None]
+
+    @property
+    def mean(self) -> list[Array]:
+        """dP/dmu of each block (L,)."""
+        return [-a for a in self.predictors.adjoints(self.sites[0])]
+
+    @property
+    def covariance(self) -> list[Array]:
+        """dP/dSigma of each block (L, L): dP/dtheta = sum_ij G_ij dSigma_ij/dtheta."""
+        factor, adjoints = self.factor, self.predictors.adjoints(self.sites[0])
+        if isinstance(factor, HasCovarianceAdjoint):
+            return factor.covariance_adjoint(adjoints)
+        if isinstance(factor, HasPrecisionAdjoint):
+            raise problem(_WHERE, "a sparse prior has no dense covariance to differentiate", "its precision")
+        return [self._by_products(adjoints)]
+
+    def _by_products(self, adjoints: list[Array]) -> Array:
+        """1/2 (alpha alpha' - Lam + Lam Vt Lam) of any prior, whose latents are its predictors."""
+        if len(adjoints) > 1:
+            raise problem(_WHERE, "several predictors an observation", "one, or a covariance_adjoint of the factor")
+        a, lam = to_numpy(adjoints[0]), to_numpy(self.predictors.as_latents(self.sites[1]))
+        out, some = 0.5 * (np.outer(a, a) - np.diag(lam)), np.ix_(self.active, self.active)
+        live = lam[self.active]
+        out[some] += 0.5 * live[:, None] * to_numpy(self.factor.covariance()[0]) * live
+        return asarray(out, adjoints[0])
+
+    @property
+    def precision(self) -> list[sp.csc_array]:
+        """dP/dQ of each block on its pattern: dP/dtheta is the sum of its products with dQ/dtheta, entry by entry.
+
+        Under constraints the precision is free on their complement only; what dQ does beyond it does not count.
+        """
+        if not isinstance(self.factor, HasPrecisionAdjoint):
+            raise problem(_WHERE, "the prior is not a SparsePrecision", "one", "Read the covariance's instead.")
+        return self.factor.precision_adjoint(self.predictors.adjoints(self.sites[0]))
+
+    def precision_curvature(self, slopes: list[sp.csc_array]) -> tuple[np.ndarray, np.ndarray]:
+        """1/2 h_i' (Sigma - V) h_j (k, k) and 1/2 (m-mu)' h_i (k,) for h_i = dQ_i (m-mu), dQ_i on the pattern of Q.
+
+        The first is the average information of the Gaussian observations that have the weights lam. Summed over blocks.
+        """
+        if not isinstance(self.factor, HasPrecisionAdjoint):
+            raise problem(_WHERE, "the prior is not a SparsePrecision", "one")
+        return self.factor.precision_curvature(self.predictors.adjoints(self.sites[0]), slopes)
+
+    @property
+    def design(self) -> list[Array | sp.csr_array]:
+        """dP/dW of each block (R, L), on the pattern of a sparse W; rows that share features are summed."""
+        if not isinstance(self.factor, HasDesignAdjoint):
+            raise problem(_WHERE, f"{type(self.predictors).__name__} has no design of its own", "a prior with one")
+        mean = self.predictors.latent_mean() - self.predictors.latent_shift(self.sites[0], self.find_weights())
+        return self.factor.design_adjoint(self.predictors, *self.sites, mean)
+
+    @property
+    def extra(self) -> Array:
+        """dP/dc (N, C), c the variance of eta that the latents do not explain."""
+        return -0.5 * self.sites[1]

@@ -26,10 +26,9 @@ from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import Design
 from ..linalg.krylov import conjugate_gradients
 from .base import Product
-from .lines import Lines, lines_of_covariance
 from .newton_systems import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
-from .row_covariances import LatentCovariances
+from .row_covariances import LatentCovariances, Lines, lines_of_covariance
 from .rowblock import DEAD, RowBlock, RowFactor
 
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve

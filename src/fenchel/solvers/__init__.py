@@ -2,11 +2,10 @@
 
 from ..row_scores import LeaveOneOut
 from .base import Ending, Finisher, Outcome, Solver, Stopping, Trace
-from .directions import Accuracy, CoupledDirection, MirrorDirection
 from .exact import CoupledNewton, CoupledSearch, CoupledStart
 from .lbfgs import FeasibleLBFGS, WalledSearch
 from .newton import MirrorNewton, MirrorSearch
-from .row_steps import RowSteps
+from .row_steps import Accuracy, CoupledDirection, MirrorDirection, RowSteps
 from .solution import Solution
 
 __all__ = [

@@ -28,9 +28,8 @@ from ..priors.newton_systems import Step
 from ..priors.prior_capabilities import HasFewWeights, weights_of
 from ..problem import Point, Problem
 from .base import DEFAULT_TAKEN, Outcome, Solver, Stopping, no_start, relative
-from .directions import CoupledDirection
 from .newton import MirrorNewton
-from .row_steps import RowSteps
+from .row_steps import CoupledDirection, RowSteps
 
 Found = tuple[PrimalPoint, float]  # the next point and its step
 

@@ -27,8 +27,8 @@ from ..priors.base import NewtonSystem
 from ..priors.prior_capabilities import HasFewWeights
 from ..problem import Point, Problem
 from .base import Finisher, Outcome, Solver, Stopping, relative
-from .directions import MirrorDirection
 from .initial_point import is_tall, levelled, refined, sampled, start_of
+from .row_steps import MirrorDirection
 
 _MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
 

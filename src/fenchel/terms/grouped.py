@@ -19,8 +19,8 @@ from ..inputs.frames import DataColumn, DataTable, Kind
 from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
 from .base import START_SD, Hyperparameter, Rows, Term, level_sd, one_each, typical
-from .coordinates import far_times
 from .forecast import FARTHEST, Unseen, beyond
+from .points import far_times
 
 
 class LevelTerm(Term):

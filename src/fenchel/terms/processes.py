@@ -21,15 +21,14 @@ import scipy.sparse as sp
 
 from .. import gates
 from ..checks import choice, count, first, problem
-from ..gmrf.processes import NUGGET, Process
+from ..gmrf.series import NUGGET, Process
 from ..gmrf.vecchia import Vecchia
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from ..kernels import KERNELS
 from .base import Hyperparameter, Rows, Term, deviation, effect_range, one_each
-from .coordinates import numbers_of, spans_of
 from .forecast import Unseen, UnseenPoints, numbered
-from .points import pc_pair
+from .points import numbers_of, pc_pair, spans_of
 
 _KNOT_REMARK = 0.1  # share of the variance that knots leave on average, from which a remark says so
 _TOGETHER = 2500  # new points that are drawn together, by their dense covariance; more are drawn one by one

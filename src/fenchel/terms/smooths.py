@@ -28,8 +28,8 @@ from ..inputs.frames import DataTable
 from ..linalg.standardized import Moments, column_moments
 from .base import Rows, Term, deviation
 from .bases import BASES, Basis, ByValues, Centred, most
-from .coordinates import numbers_of, spans_of
 from .covariates import Covariate, is_factor
+from .points import numbers_of, spans_of
 
 _GRID = 50  # points at which a curve is shown
 _SIDE = 15  # points of each side of the grid on which a surface is shown

@@ -32,9 +32,9 @@ from ...checks import problem as refusal
 from ...linalg.arrays import Array, is_numpy, to_numpy
 from ...linalg.dense import semidefinite_root, solve_lower
 from ...posterior import Posterior
-from ...priors.adjoint import PriorAdjoint
 from ...priors.base import Factor, NewRows
 from ...priors.predictors import Blocks, LatentPredictors, Latents, assembled
+from ...priors.prior_capabilities import PriorAdjoint
 from ...priors.sparse import SparseLatents
 from ...problem import Point, Problem
 from ...solvers.base import Outcome, Stopping
