@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 FILE = Path(__file__).with_name("durations.json")
-LIMITS = {"fast": 0.12, "usual": 1.0}  # processor seconds of one test
+LIMITS = {"fast": 0.12, "usual": 0.5}  # processor seconds of one test
 LEAST = 0.1  # seconds below which a test is not listed
 
 
