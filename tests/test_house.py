@@ -1,8 +1,10 @@
 """The house itself: doors open one way, the front door is light, files stay small, names are where promised."""
 
+import ast
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,15 @@ def test_every_compiled_loop_has_the_one_decorator():
     """numba's own, with a cache, raises where no folder can be written."""
     own = [path.name for path in SOURCES if "njit" in path.read_text(encoding="utf-8")]
     assert own == ["compiled.py"]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_module_gives_a_name_once(path):
+    """A constant that is set twice in one module has the second value everywhere."""
+    names = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign):
+            names += [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.append(node.name)
+    assert [name for name, n in Counter(names).items() if n > 1 and name.isupper()] in ([], ["NODE_WEIGHTS"])

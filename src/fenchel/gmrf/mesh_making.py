@@ -30,7 +30,7 @@ from .polygons import dissolved, distance, inside, rings_of, simplified
 # every point that lies no further from its box than the box is wide, until none does. Points that
 # are left are far: no distance within the bulk is as long as the gap to them. They fall into
 # pieces, by chains of points no further apart than the bulk is wide.
-_FEWEST = 5  # points that a bulk begins with, at least
+_FEWEST_POINTS = 5  # points that a bulk begins with, at least
 _SHARES = 0.5, 0.25, 0.125  # of the points that it begins with: a majority, or one of a few sites
 _CENTRES, _SAMPLE = 128, 5000  # balls that are tried, and points that they are counted by
 _SORTED = 20_000  # points up to which these do not depend on their order
@@ -76,11 +76,11 @@ def bulk_of(X: np.ndarray, link: float = 0.0) -> Bulk:
     """
     whole = Bulk(np.zeros(len(X), dtype=bool), np.zeros(len(X), dtype=np.int64), X.min(axis=0), X.max(axis=0))
     sample = _every(np.unique(X if len(X) <= _SORTED else _every(X, _SORTED), axis=0), _SAMPLE)
-    if len(sample) <= _FEWEST:
+    if len(sample) <= _FEWEST_POINTS:
         return whole
     distances = np.sqrt(sum((_every(sample, _CENTRES)[:, None, j] - sample[:, j]) ** 2 for j in range(X.shape[1])))
     for share in _SHARES:
-        k = max(int(np.ceil(share * len(sample))), _FEWEST) - 1
+        k = max(int(np.ceil(share * len(sample))), _FEWEST_POINTS) - 1
         radii = np.partition(distances, k, axis=1)[:, k]
         best = int(np.argmin(radii))
         core = sample[distances[best] <= radii[best]]
@@ -114,7 +114,7 @@ def linked(X: np.ndarray, link: float) -> np.ndarray:
 def _alike(X: np.ndarray, piece: np.ndarray) -> bool:
     """Whether pieces have a few points each, and are not much wider than the bulk."""
     widths = [float(np.ptp(X[piece == k], axis=0).max()) for k in range(piece.max() + 1)]
-    return int(np.bincount(piece).min()) >= _FEWEST and max(widths) <= _ALIKE * widths[0]
+    return int(np.bincount(piece).min()) >= _FEWEST_POINTS and max(widths) <= _ALIKE * widths[0]
 
 
 def gaps(X: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
