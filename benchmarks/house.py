@@ -17,7 +17,7 @@ import sys
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,19 @@ def size_of(path: Path) -> Size:
     text = path.read_text()
     docstrings = _docstrings(ast.parse(text))
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    n = sum(token.type not in _LAYOUT and token.start not in docstrings for token in tokens)
+    n = sum(token.type not in _LAYOUT and token.start not in docstrings for token in _whole_strings(tokens))
     asked = len(re.findall(r"\bisinstance\(", text)), len(re.findall(r"\b(?:hasattr|getattr)\(", text))
     return Size(1, text.count("\n"), n, *asked)
+
+
+def _whole_strings(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tokenize.TokenInfo]:
+    """Tokens with an f-string as one of them, as Python 3.11 has it; later versions take it apart."""
+    depth = 0
+    for token in tokens:
+        kind = tokenize.tok_name[token.type]
+        if depth == 0:
+            yield token
+        depth += (kind == "FSTRING_START") - (kind == "FSTRING_END")
 
 
 def _docstrings(tree: ast.Module) -> set[tuple[int, int]]:

@@ -39,10 +39,11 @@ ROOMS = {  # tokens
     "solvers": 13_000,
     "terms": 33_600,
 }
-TOKENS_OF_A_FILE = 4000
+TOKENS_OF_A_FILE = 4250
 ANOTHER_ROOMS_CLASS = 55  # isinstance of a class that is imported from another room
 SAME_FILE_NAMES = 8  # files that share their name with another, but for __init__.py and base.py
 SAME_CLASS_NAMES = 34  # classes that share their name with another
+pytestmark = pytest.mark.every_run
 UNLISTED = ("paper", "datasets", "plots", "likelihoods")  # rooms whose line need not name each file
 
 
@@ -130,7 +131,7 @@ def test_the_plan_names_no_module_that_is_gone():
     plan = (ROOT / "docs" / "house.md").read_text()
     there = {path.name for path in SOURCES}
     named = {name.split("/")[-1] for name in re.findall(r"`([\w/]+\.py)`", plan)}
-    assert named - there - {"test_house.py", "fuzz.py", "house.py", "test_gates.py"} == set()
+    assert named - there - {"test_house.py", "fuzz.py", "house.py", "test_gates.py", "test_budgets.py"} == set()
 
 
 if __name__ == "__main__":

@@ -91,7 +91,10 @@ def watched(events: list[str], written: str) -> Callable[[str, tuple[Any, ...]],
                 events.append(f"import {args[0]}")
         elif event == "exec":
             name = getattr(args[0], "co_filename", "")
-            if not name.endswith(".py") and not name.startswith("<frozen"):
+            caller = str(
+                sys._getframe(1).f_globals.get("__name__", "")
+            )  # numba writes code of its own where it compiles
+            if not name.endswith(".py") and not name.startswith("<frozen") and not caller.startswith("numba."):
                 events.append(f"exec {name} {getattr(args[0], 'co_names', ())}"[:200])
 
     return hook
