@@ -93,7 +93,7 @@ def watched(events: list[str], written: str) -> Callable[[str, tuple[Any, ...]],
             name = getattr(args[0], "co_filename", "")
             caller = str(
                 sys._getframe(1).f_globals.get("__name__", "")
-            )  # numba writes code of its own where it compiles
+            )  # numba writes code of its own
             if not name.endswith(".py") and not name.startswith("<frozen") and not caller.startswith("numba."):
                 events.append(f"exec {name} {getattr(args[0], 'co_names', ())}"[:200])
 
