@@ -91,9 +91,7 @@ def watched(events: list[str], written: str) -> Callable[[str, tuple[Any, ...]],
                 events.append(f"import {args[0]}")
         elif event == "exec":
             name = getattr(args[0], "co_filename", "")
-            caller = str(
-                sys._getframe(1).f_globals.get("__name__", "")
-            )  # numba writes code of its own
+            caller = str(sys._getframe(1).f_globals.get("__name__", ""))  # numba writes code of its own
             if not name.endswith(".py") and not name.startswith("<frozen") and not caller.startswith("numba."):
                 events.append(f"exec {name} {getattr(args[0], 'co_names', ())}"[:200])
 
