@@ -1,11 +1,11 @@
 """How the dual is minimised: ``base`` is the contract; one solver a file."""
 
 from ..row_scores import LeaveOneOut
-from .base import Ending, Finisher, Outcome, Solver, Stopping, Trace
-from .exact import CoupledNewton, CoupledSearch, CoupledStart
+from .base import Accuracy, Ending, Finisher, Outcome, Solver, Stopping, Trace
+from .exact import CoupledDirection, CoupledNewton, CoupledSearch, CoupledStart
 from .lbfgs import FeasibleLBFGS, WalledSearch
-from .newton import MirrorNewton, MirrorSearch
-from .row_steps import Accuracy, CoupledDirection, MirrorDirection, RowSteps
+from .newton import MirrorDirection, MirrorNewton, MirrorSearch
+from .row_steps import RowSteps
 from .solution import Solution
 
 __all__ = [

@@ -276,6 +276,18 @@ def relative(point: Judged) -> float:
     return point.shortfall / scale if np.isfinite(scale) else float("inf")
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """The relative residual at which Newton's system counts as solved: share * sqrt(relative gap), within limits."""
+
+    share: float = 1.0
+    loosest: float = 0.1  # looser ones cost more steps than they save
+    tightest: float = 1e-9  # below, the products with the curvature are rounding
+
+    def at(self, point: Iterate) -> float:
+        return min(self.loosest, max(self.tightest, self.share * float(np.sqrt(relative(point)))))
+
+
 @dataclass
 class Outcome:
     """Where a solver ended and why, before it becomes a Solution."""

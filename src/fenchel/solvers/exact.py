@@ -24,14 +24,36 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, SLOW, SLOW_STEPS
 from ..primal import LEAST_VARIANCE, PrimalPoint, from_marginals, with_slopes
-from ..priors.newton_systems import Step
+from ..priors.newton_systems import Step, coupled_direction
 from ..priors.prior_capabilities import HasFewWeights, weights_of
 from ..problem import Point, Problem
-from .base import DEFAULT_TAKEN, Outcome, Solver, Stopping, no_start, relative
+from .base import DEFAULT_TAKEN, Accuracy, Outcome, Solver, Stopping, no_start, relative
 from .newton import MirrorNewton
-from .row_steps import CoupledDirection, RowSteps
+from .row_steps import RowSteps
 
 Found = tuple[PrimalPoint, float]  # the next point and its step
+
+
+@dataclass(frozen=True)
+class CoupledDirection:
+    """Newton's direction of the ELBO in the sites (beta, lam)."""
+
+    accuracy: Accuracy = field(default_factory=lambda: Accuracy(share=0.1))
+    careful: float = 1e-6  # accuracy where nothing else can judge, so that the decrement is known
+
+    def at(self, point: PrimalPoint, economical: bool) -> Step | None:
+        """Newton's step from here; None where rounding defeats it, at a point too far out."""
+        return self._solved(point, self.accuracy.at(point), economical)
+
+    def carefully(self, point: PrimalPoint) -> Step | None:
+        """The same, exact enough for its decrement to be a certificate."""
+        return self._solved(point, self.careful, False)
+
+    def _solved(self, point: PrimalPoint, accuracy: float, economical: bool) -> Step | None:
+        try:
+            return coupled_direction(point.factor, point.system(accuracy, economical))
+        except NotPositiveDefinite:
+            return None
 
 
 @dataclass(frozen=True)

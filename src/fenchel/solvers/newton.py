@@ -22,13 +22,13 @@ import numpy as np
 from .. import gates
 from ..checks import instance, scalar
 from ..linalg.arrays import Array, namespace
+from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
 from ..priors.prior_capabilities import HasFewWeights
 from ..problem import Point, Problem
-from .base import Finisher, Outcome, Solver, Stopping, relative
+from .base import Accuracy, Finisher, Outcome, Solver, Stopping, relative
 from .initial_point import is_tall, levelled, refined, sampled, start_of
-from .row_steps import MirrorDirection
 
 _MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
 
@@ -59,6 +59,32 @@ class Walk:
         if not stopping.reached(point) and self.best.dual < point.dual:
             point = self.best
         return self.given_up if self.given_up is not None and self.given_up.gap < point.gap else point
+
+
+@dataclass(frozen=True)
+class MirrorDirection:
+    """Newton's direction of the dual in s."""
+
+    accuracy: Accuracy = field(default_factory=Accuracy)
+
+    def system(self, point: Point, economical: bool = False) -> NewtonSystem:
+        """Newton's system; a prior may use a cheaper curvature while that is ``economical``."""
+        return point.newton_system(self.accuracy.at(point), economical)
+
+    def along(self, point: Point, system: NewtonSystem) -> tuple[Array, Array] | None:
+        """(ds, dtau) of Newton's system; None where rounding defeats it, at a point too far out."""
+        try:
+            return point.factor.direction(system)
+        except NotPositiveDefinite:
+            return None
+
+    def damped(self, point: Point, system: NewtonSystem, share: float) -> tuple[Array, Array] | None:
+        """(ds, dtau) of ((1 + mu) J^-1 + M) dtau = -g, 1 / (1 + mu) = share.
+
+        It keeps the stiff directions of a wide prior whole and shortens the others; a short step shortens all alike.
+        """
+        slack = None if system.slack is None else share * system.slack
+        return self.along(point, replace(system, spread=share * system.spread, slack=slack))
 
 
 @dataclass(frozen=True)
