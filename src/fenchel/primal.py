@@ -31,10 +31,9 @@ from .likelihoods.bounds import Curvature
 from .linalg.arrays import Array, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite
 from .posterior import Posterior
-from .priors.base import Factor
+from .priors.base import Factor, Weights
 from .priors.class_contrasts import classes_factor
 from .priors.newton_systems import CoupledSystem, Step
-from .priors.prior_capabilities import HasWeights, SolvesForWeights, Weights, weights_of
 from .problem import Problem
 from .rounding import elbo_rounding
 
@@ -65,11 +64,11 @@ class PrimalPoint:
     ) -> None:
         self.problem, self.alpha, self.lam, self.enough = owner, beta, lam, enough
         predictors = owner.predictors
-        self.weights = weights_of(predictors, beta) if weights is None else weights
+        self.weights = predictors.weights_of(beta) if weights is None else weights
         xp, c = namespace(beta), predictors.extra_variance
         self.elbo = -np.inf
         with np.errstate(all="ignore"):
-            if self.weights is not None and isinstance(predictors, HasWeights):
+            if self.weights is not None:
                 S_beta = predictors.from_weights(self.weights) if S_beta is None else S_beta
                 self.quadratic = predictors.weights_norm(self.weights)
             else:
@@ -150,10 +149,10 @@ class PrimalPoint:
         """Let the decrement of Newton's ``step`` from here bound the shortfall, if the step is short enough."""
         xp, rho = namespace(step.dh), self.rho
         moves = xp.abs(step.dh), xp.abs(step.drho) / xp.where(rho > 0.0, rho, xp.ones_like(rho))
-        slope, weights, factor = step.slope, self.weights, self.factor
-        if weights is not None and slope >= 0.0 and isinstance(factor, SolvesForWeights):
+        slope = step.slope
+        if self.weights is not None and slope >= 0.0:
             # by another way, which a factor that lost its digits contradicts
-            slope = max(slope, factor.weights_decrement(weights, self.loss.slopes[0]))
+            slope = max(slope, self.factor.weights_decrement(self.weights, self.loss.slopes[0]))
         short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= slope <= _SHORT**2
         if short and step.unsolved <= _SOLVED and self.problem.bound.log_concave:
             self.decrement = slope
@@ -177,9 +176,9 @@ class PrimalPoint:
     def _mean_part(self) -> float:
         """1/2 r' S r; from X' beta, which the search keeps, where rounding of a sum over beta would drown it."""
         predictors, r = self.problem.predictors, self.r
-        if self.weights is None or not isinstance(predictors, HasWeights):
-            return 0.5 * predictors.quadratic(r, predictors.apply(r))
         pulled = predictors.weights_of(self.loss.slopes[0])
+        if self.weights is None or pulled is None:
+            return 0.5 * predictors.quadratic(r, predictors.apply(r))
         return 0.5 * predictors.weights_norm([u - v for u, v in zip(self.weights, pulled, strict=True)])
 
     def moved(self, t: float, pulled: Weights | None) -> Weights | None:
@@ -256,7 +255,6 @@ class PrimalPoint:
     def _posterior_of_classes(self, D: np.ndarray) -> Posterior:
         """The same of the predictors, whose contrasts D eta the bound sees."""
         owner, classes = self.problem, self.problem.classes
-        assert isinstance(classes, HasWeights)
         alpha, lam = owner.full_alpha(self.alpha), owner.full_lam(self.lam)
         factor = classes_factor(classes, self.factor, lam, D)
         weights = factor.split((owner.full_weights(self.weights) or [])[0])
@@ -287,8 +285,9 @@ def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:
 def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: float | None) -> PrimalPoint:
     """The point with the natural parameters (b, lam) of its sites: beta = lam m - b."""
     site = b - lam * problem.mt
-    if isinstance(factor, SolvesForWeights) and isinstance(problem.predictors, HasWeights):
-        weights = [-u for u in factor.weights(site)]
+    weights = factor.weights(site)
+    if weights is not None:
+        weights = [-u for u in weights]
         fall = problem.predictors.from_weights(weights)
         return PrimalPoint(problem, lam * (problem.mt - fall) - b, lam, enough, factor, weights, fall)
     return PrimalPoint(problem, lam * (problem.mt + factor.apply(site)) - b, lam, enough, factor)

@@ -28,7 +28,6 @@ from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import EPS, NewtonSystem, Prior
 from .priors.class_contrasts import contrasted
-from .priors.prior_capabilities import solved_weights, weights_of
 from .rounding import elbo_rounding
 
 _ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone
@@ -247,7 +246,7 @@ class Problem:
         """The weights of the active rows' alpha and of those set aside."""
         if weights is None or self._fixed is None:
             return weights
-        others = weights_of(self.all_predictors, self._fixed) or []
+        others = self.all_predictors.weights_of(self._fixed) or []
         return [u + v for u, v in zip(weights, others, strict=True)]
 
     def full_lam(self, lam: Array) -> Array:
@@ -354,7 +353,7 @@ class Point:
 
         def weights() -> list[Array] | None:
             # u with X u = S alpha = mt - h, by A u = X' (alpha + Lam X u), which a wide prior does not cancel
-            return owner.full_weights(solved_weights(self.factor, self.alpha + self.lam * (owner.mt - h)))
+            return owner.full_weights(self.factor.weights(self.alpha + self.lam * (owner.mt - h)))
 
         return Posterior(owner.all_predictors, owner.active, self.factor, sites, (h, self.rho), weights)
 

@@ -19,7 +19,6 @@ from scipy.optimize import minimize
 from ..linalg.arrays import to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.predictors import LatentPredictors
-from ..priors.prior_capabilities import HasFewWeights
 from ..solvers.initial_point import is_enough
 from ..solvers.row_steps import common_level
 from .base import Summand
@@ -110,7 +109,7 @@ def _by_moments(evidence: Evidence, first: np.ndarray) -> np.ndarray:
     if likelihood.n_predictors > 1 or first.size > evidence.n_family:
         return first
     predictors = evidence.family.at(first).bind(n, 1, False)
-    if isinstance(predictors, HasFewWeights) and is_enough(n, predictors.n_weights):
+    if predictors.n_weights is not None and is_enough(n, predictors.n_weights):
         return first
     rows, mean = evidence.targets.rows_of(likelihood), to_numpy(predictors.mt)
     at, weight = mean + common_level(likelihood, rows, mean), to_numpy(rows["weight"])

@@ -32,9 +32,8 @@ from ..checks import numeric, positive, problem, vector
 from ..likelihoods.base import Likelihood, Targets
 from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
 from ..linalg.dense import NotPositiveDefinite
-from ..priors.base import Factor, NewRows
+from ..priors.base import Factor, NewRows, Weights
 from ..priors.latent_priors import Features
-from ..priors.prior_capabilities import HasWeights, SolvesForWeights, Weights
 from ..problem import Problem
 from ..solvers.solution import Solution
 from .base import Family, log_bounds, offset_at
@@ -74,7 +73,6 @@ class Laplace:
 def _mode(task: Problem, h: Array) -> tuple[float, Array, Factor]:
     """log p(y | h) - 1/2 beta' S beta at the mode, the contrasts h there, and the factor of its curvature."""
     predictors, bound, w = task.predictors, task.bound.over_contrasts, task.weight
-    assert isinstance(predictors, HasWeights)
     assert bound is not None
     weights: Weights | None = None
     value, rise = -np.inf, np.inf
@@ -84,8 +82,8 @@ def _mode(task: Problem, h: Array) -> tuple[float, Array, Factor]:
         factor = predictors.at(lam)
         if rise < _RISE:
             break
-        assert isinstance(factor, SolvesForWeights)
         target, before, t = factor.weights(lam * (h - task.mt) - w[:, None] * loss.alpha), value, 1.0
+        assert target is not None
         while t > _SHORTEST:
             trial = target if weights is None else [a + t * (b - a) for a, b in zip(weights, target, strict=True)]
             h = task.mt + predictors.from_weights(trial)

@@ -8,8 +8,8 @@ certificates, gradients, predictions, samples. With S = W Sigma W', Lam = diag(l
 
 A prior of one's own needs ``Predictors.variance``, ``apply``, ``at`` and ``restrict``, and ``Factor.log_det``,
 ``variance``, ``apply`` and ``sample``: the abstract ones. Everything else follows from these, its latents being its
-predictors; a prior that knows a quicker or a more exact way overrides it. What only some can answer is a capability
-(``prior_capabilities.py``).
+predictors; a prior that knows a quicker or a more exact way overrides it. What only some priors can answer is None,
+or refused, by default.
 
 Shapes. N observations with C predictors: mt, alpha, lam, rho are (N, C); potentials are (N, P). Predictors of one
 observation are independent a priori (C blocks) or correlated (one block of N*C rows, observation by observation).
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from .newton_systems import OtherWeights, iterated
 from .row_covariances import Lines, RowCovariances
 
 Product = Callable[[Array], Array]
+Weights = list[Array]  # u of each block, with S alpha = X u
 EPS = 2.0**-53  # of one rounding to double precision
 _STEP = 2e-3  # of the largest change of log rho, in a difference: its error, extrapolated once, is 1e-11
 
@@ -78,7 +79,7 @@ class Factor(ABC):
 
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
         """ds and dtau (N, P) of Newton's step. May use up the factor's memory; it comes back when asked for."""
-        return iterated(self, system, OtherWeights(self, system))
+        return iterated(self, system, OtherWeights(self, system), system.economical)
 
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v for v (N, C): -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
@@ -117,6 +118,41 @@ class Factor(ABC):
         with np.errstate(over="ignore", invalid="ignore"):  # far out it may be infinite
             spread = float(xp.sum(xp.abs(d) * xp.sqrt(self.variance * self.predictors.variance)))
             return 0.5 * float(xp.sum(residual * self.predictors.apply(residual))) + 0.5 * spread * spread
+
+    def weights(self, v: Array) -> Weights | None:
+        """u of each block with Vt v = X u; None where only products with Vt are known."""
+        return None
+
+    def weights_decrement(self, weights: Weights, alpha: Array) -> float:
+        """g' V g for g = Sigma^-1 u - X' alpha: what the means may still gain, twice; 0 where weights cannot tell."""
+        return 0.0
+
+    # -- derivatives of the evidence ---------------------------------------------------------------
+    def covariance_adjoint(self, adjoints: list[Array]) -> list[Array] | None:
+        """dP/dSigma of each block (L, L) at the optimum: 1/2 (a a' - W' Lam^1/2 B^-1 Lam^1/2 W), a = W' alpha.
+
+        None where the latents are the predictors, and Vt says it.
+        """
+        if self.own_latents:
+            got = "a sparse prior has no dense covariance to differentiate"
+            raise problem("posterior.adjoint", got, "its precision")
+        return None
+
+    def precision_adjoint(self, adjoints: list[Array]) -> list[Any]:
+        """dP/dQ of each block on its pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
+        raise _no_precision()
+
+    def precision_curvature(self, adjoints: list[Array], slopes: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """1/2 h_i' (Sigma - V) h_j and 1/2 (m-mu)' h_i for h_i = dQ_i (m-mu), summed over blocks."""
+        raise _no_precision()
+
+    def design_adjoint(self, everyone: Any, alpha: Array, lam: Array, mean: Array) -> list[Any]:
+        """dP/dW of each block (R, L), on the pattern of a sparse W: -alpha m' - Lam W V.
+
+        For ``everyone`` with their alpha and lam (N, C), of whom this factor has seen those with a lam; m as latents.
+        """
+        got = f"{type(self.predictors).__name__} has no design of its own"
+        raise problem("posterior.adjoint", got, "a prior with one")
 
     # -- after the fit -----------------------------------------------------------------------------
     def row_covariances(self, sites: np.ndarray) -> RowCovariances:
@@ -168,6 +204,11 @@ class Factor(ABC):
         return own
 
 
+def _no_precision() -> Exception:
+    got, advice = "the prior is not a SparsePrecision", "Read the covariance's instead."
+    return problem("posterior.adjoint", got, "one", advice)
+
+
 class Predictors(ABC):
     """A prior bound to N observations of C predictors."""
 
@@ -213,13 +254,29 @@ class Predictors(ABC):
         """Observations that see the latents along one line, in groups."""
         return Lines.labelled(np.arange(self.n_observations))
 
-    def from_weights(self, weights: list[Array]) -> Array:
-        """X u (N, C) for weights u, where S alpha = X u; of predictors whose latents are at hand."""
+    # -- weights: predictors whose latents are at hand have some -----------------------------------------
+    @property
+    def n_weights(self) -> int | None:
+        """Weights of all blocks where they are few, so that a sample of many rows knows them nearly as well."""
+        return None
+
+    def weights_of(self, alpha: Array) -> Weights | None:
+        """u with S alpha = X u; None where only S is known.
+
+        Few features: X = W R, u = X' alpha. A sparse precision: X = W, u = Q^-1 W' alpha. Under a wide prior u keeps
+        the digits that a sum over alpha cancels.
+        """
+        return None
+
+    def from_weights(self, weights: Weights) -> Array:
+        """X u (N, C)."""
         raise NotImplementedError
 
-    def weights_norm(self, weights: list[Array]) -> float:
-        """alpha' S alpha of the alpha behind the weights; of predictors whose latents are at hand."""
+    def weights_norm(self, weights: Weights) -> float:
+        """alpha' S alpha of the alpha behind u: u' u for few features, u' Q u for a sparse precision."""
         raise NotImplementedError
+
+    # -- products and their rounding -------------------------------------------------------------------
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         """alpha' S alpha."""
@@ -233,7 +290,7 @@ class Predictors(ABC):
         """What rounding of alpha does to S alpha (N, C), a root mean square; None where that is not cheaply known."""
         return None
 
-    def variance_of(self, rows: np.ndarray, factor: Factor, lam: Array) -> Array:
+    def variance_of(self, rows: np.ndarray, factor: Any, lam: Array) -> Array:
         """diag(W V W') of some observations (M, C) under a factor fitted to others; ``lam`` of all, 0 at these."""
         rho = self.at(lam).variance
         these: Array = namespace(rho).take(rho, asarray_index(rows, rho), axis=0)
@@ -254,7 +311,7 @@ class Predictors(ABC):
         """mu: (L,) or (L, C)."""
         return self.as_latents(self.mt)
 
-    def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
+    def latent_shift(self, alpha: Array, weights: Weights | None = None) -> Array:
         """Sigma W' alpha: (L,) or (L, C). The posterior mean of z is mu minus this (eq:mstar).
 
         From the weights of alpha where they are known more exactly than alpha itself.
@@ -277,6 +334,16 @@ class NewRows:
     offset: Any = 0.0
     extra_variance: Any = 0.0  # (M,) or (M, C): variance of eta* beyond what the latents explain
     mean_only: bool = False  # no variance is wanted, and none is computed
+
+
+@runtime_checkable
+class PredictsNewRows(Protocol):
+    """Predictors that know their latents, and so what any new row sees of them."""
+
+    def predict(
+        self, factor: Any, alpha: Array, new: NewRows, weights: Weights | None = None
+    ) -> tuple[Array, Array | None]:
+        """Mean and variance (M, C) of W* z + offset* at new rows; None for a variance that was not wanted."""
 
 
 class Prior(ABC):

@@ -23,7 +23,7 @@ from ..linalg import small
 from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from .base import EPS, Factor, NewRows, Predictors, Prior
-from .newton_systems import NewtonSystem, iterated
+from .newton_systems import CheapCurvature, NewtonSystem, iterated
 
 
 class BatchedFeatures(Prior):
@@ -120,9 +120,6 @@ class BatchedPredictors(Predictors):
     def weights_norm(self, weights: list[Array]) -> float:
         return float(np.sum(weights[0] * weights[0]))
 
-    def shifts_of(self, weights: list[Array]) -> list[Array]:
-        return [np.ravel(weights[0])]
-
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         return self.weights_norm(self.weights_of(alpha))
 
@@ -135,8 +132,7 @@ class BatchedPredictors(Predictors):
     def restrict(self, keep: np.ndarray) -> BatchedPredictors:
         return BatchedPredictors(self.prior, self.n_predictors, keep if self.keep is None else self.keep[keep])
 
-    def variance_of(self, rows: np.ndarray, factor: Factor, lam: Array) -> Array:
-        assert isinstance(factor, BatchedFactor)
+    def variance_of(self, rows: np.ndarray, factor: BatchedFactor, lam: Array) -> Array:
         return self.gather(factor.cells)[rows]
 
     def adjoints(self, alpha: Array) -> list[Array]:
@@ -201,7 +197,7 @@ class BatchedFactor(Factor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        return iterated(self, system, BatchedWoodbury(self, system))
+        return iterated(self, system, BatchedCurvature(self, system), system.economical)
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:
@@ -211,9 +207,8 @@ class BatchedFactor(Factor):
         second = small.sandwich(G, self.V)[:, i == j]  # trace of G V G
         return 0.5 * float(np.sum(first * first)) + 0.5 * float(second.sum())
 
-    def design_adjoint(self, everyone: Predictors, alpha: Array, lam: Array, mean: Array) -> list[Array]:
+    def design_adjoint(self, everyone: BatchedPredictors, alpha: Array, lam: Array, mean: Array) -> list[Array]:
         """dP/dW (D * C, L) of the loadings that the rows share: -sum_r (alpha_r m_r' + Lam_r W V_r)."""
-        assert isinstance(everyone, BatchedPredictors)
         a, weight = everyone.scatter(alpha), everyone.scatter(lam)
         pooled = small.unpack(weight.T @ self.V)  # sum_r lam_rp V_r of each predictor
         return [design_slope(a, np.reshape(mean, (everyone.R, -1)), pooled, everyone.W)]
@@ -247,22 +242,15 @@ def design_slope(alpha: np.ndarray, mean: np.ndarray, pooled: np.ndarray, W: np.
     return np.asarray(-alpha.T @ mean - np.einsum("pij,pj->pi", pooled, W))
 
 
-class BatchedWoodbury:
-    """(J^-1 + extra + 1/2 diag(slope^2 rho^2) + S)^-1 on the potentials, J of a softmax included.
-
-    With Jt = (J^-1 + extra + diagonal)^-1 it is Jt - Jt X H_r^-1 X' Jt, H_r = I + X' Jt X, L x L a row.
-    """
+class BatchedCurvature(CheapCurvature):
+    """Newton's cheap curvature, J of a softmax included: H_r = I + X' Jt X is L x L a row."""
 
     def __init__(self, factor: BatchedFactor, system: NewtonSystem) -> None:
-        self.own, self.system, self.signs = factor.own, system, system.signs
-        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
-        self.rest = system.extra + self.diagonal
-        self.d = to_numpy(system.spread / (1.0 + system.spread * self.rest))
-        self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
-        weight = system.to_predictors(self.signs**2 * self.d)
-        H = self.own.scatter(weight) @ self.own.table
+        super().__init__(factor, system)
+        self.own = factor.own
+        H = self.own.scatter(system.to_predictors(self.signs**2 * self.d)) @ self.own.table
         if self.total is not None:
-            H -= self._shared(self.total)
+            H -= self._shared(to_numpy(self.total))
         self.inverse, _, failed = small.inverses(H)
         if failed:
             raise NotPositiveDefinite(f"{failed} of {self.own.R} rows")
@@ -281,17 +269,6 @@ class BatchedWoodbury:
             out += z[:, i] * z[:, j]
         return out
 
-    def _J(self, x: Array) -> Array:
-        out = self.d * x
-        if self.total is None:
-            return out
-        total = np.where(self.total > 0.0, self.total, 1.0)
-        return out - self.d * (np.sum(out, axis=1) / total)[:, None]
-
-    def solve(self, r: Array) -> Array:
+    def inside(self, x: Array) -> Array:
         own = self.own
-        Jr = self._J(r)
-        u = own.scatter(self.system.to_predictors(self.signs * Jr)) @ own.W
-        u = small.multiply(self.inverse, u)
-        image = self.signs * self.system.to_potentials(own.gather(u @ own.W.T))
-        return Jr - self._J(image)
+        return own.gather(small.multiply(self.inverse, own.scatter(x) @ own.W) @ own.W.T)

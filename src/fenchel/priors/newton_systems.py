@@ -20,9 +20,10 @@ meets negative curvature and stops there: what it has found rises all the same. 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..checks import problem
 from ..linalg.arrays import Array, namespace
@@ -31,6 +32,7 @@ from ..linalg.krylov import conjugate_gradients, minimal_residuals
 if TYPE_CHECKING:
     from .base import Factor
 
+_STEPS = 200  # of conjugate gradients for the potentials
 _ROUNDS = 20  # of a system that is not symmetric: its rule of points makes more of them worth little
 
 
@@ -76,10 +78,9 @@ class NewtonSystem:
             return x
         return namespace(x).stack([x[:, c] for c in self.layout], axis=1)
 
-    def curvature(self, factor: Factor, v: Array, products: bool = True) -> Array:
-        """M v, or a S a' v alone."""
-        out = self.signs * self.to_potentials(factor.predictors.apply(self.to_predictors(self.signs * v)))
-        return out + self.bend(factor, v) if products else out
+    def curvature(self, factor: Factor, v: Array) -> Array:
+        """a S a' v: the part of M by which h moves with alpha."""
+        return self.signs * self.to_potentials(factor.predictors.apply(self.to_predictors(self.signs * v)))
 
     def bend(self, factor: Factor, v: Array) -> Array:
         """1/2 slope (Vt o Vt) slope' v: the part of M by which rho moves with lam."""
@@ -104,40 +105,42 @@ class NewtonSystem:
         return xp.where(live, ratio, ds)
 
 
-class CheapCurvature(Protocol):
-    """J^-1 + rest + a S a', rest = extra + diagonal, which can be inverted."""
+class CheapCurvature(ABC):
+    """J^-1 + rest + a S a', rest = extra + diagonal, which can be inverted: 1/2 diag(slope^2 rho^2) is the diagonal.
 
-    diagonal: Array  # (N, P) 1/2 slope^2 rho^2, in place of 1/2 slope (Vt o Vt) slope'
-    rest: Array  # (N, P)
+    With Jt = (J^-1 + rest)^-1, again diagonal minus rank one for each observation, its inverse is Jt - Jt a Z a' Jt,
+    Z = X H^-1 X' and H = Sigma^-1 + X' a' Jt a X.
+    """
+
+    def __init__(self, factor: Factor, system: NewtonSystem) -> None:
+        self.system, self.signs = system, system.signs
+        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
+        self.rest = system.extra + self.diagonal
+        self.d = system.spread / (1.0 + system.spread * self.rest)
+        self.total = None if system.slack is None else system.slack + namespace(self.d).sum(self.d, axis=1)
+
+    @abstractmethod
+    def inside(self, x: Array) -> Array:
+        """Z x for x (N, C)."""
+
+    def _J(self, x: Array) -> Array:
+        """Jt x."""
+        out = self.d * x
+        if self.total is None:
+            return out
+        xp = namespace(x)
+        total = xp.where(self.total > 0.0, self.total, xp.ones_like(self.total))
+        return out - self.d * (xp.sum(out, axis=1) / total)[:, None]
 
     def solve(self, r: Array) -> Array:
         """Its inverse times r (N, P)."""
+        system, Jr = self.system, self._J(r)
+        inner = self.inside(system.to_predictors(self.signs * Jr))
+        return Jr - self._J(self.signs * system.to_potentials(inner))
 
 
-def iterated(factor: Factor, system: NewtonSystem, cheap: CheapCurvature) -> tuple[Array, Array]:
-    """ds and dtau: by the cheap curvature alone where that will do, or by conjugate gradients that begin with it."""
-    if system.economical:
-        dtau = cheap.solve(-system.g)
-        left = Fx = 0.0 * dtau
-        if system.plain:
-            return system.mirror(dtau, dtau), dtau
-    else:
-        dtau, Fx, left, _ = conjugate_gradients(
-            cheap.solve,
-            lambda z: system.bend(factor, z) - cheap.diagonal * z,
-            -system.g,
-            system.accuracy,
-            max_iter=100,
-        )
-    S_dtau = system.curvature(factor, dtau, products=False)
-    return system.mirror(dtau, -system.g - left - cheap.rest * dtau - S_dtau - Fx), dtau
-
-
-class OtherWeights:
-    """The cheap curvature of any factor, by one more factorisation of the same kind.
-
-    With D = (J^-1 + rest)^-1 diagonal, (D^-1 + a S a')^-1 = D - D a Vt a' D, Vt at the weights a' D a.
-    """
+class OtherWeights(CheapCurvature):
+    """Of any factor, by one more factorisation of the same kind: Z is Vt at the weights a' Jt a, Jt diagonal."""
 
     def __init__(self, factor: Factor, system: NewtonSystem) -> None:
         if system.slack is not None:
@@ -147,16 +150,30 @@ class OtherWeights:
                 "a direction of the factor's own",
                 "Write Factor.direction, or use DenseCovariance, Features or SparsePrecision.",
             )
-        self.system = system
-        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
-        self.rest = system.extra + self.diagonal
-        self.d = system.spread / (1.0 + system.spread * self.rest)
-        self.factor = factor.predictors.at(system.to_predictors(system.signs**2 * self.d))
+        super().__init__(factor, system)
+        self.factor = factor.predictors.at(system.to_predictors(self.signs**2 * self.d))
 
-    def solve(self, r: Array) -> Array:
-        system, dr = self.system, self.d * r
-        image = self.factor.apply(system.to_predictors(system.signs * dr))
-        return dr - self.d * system.signs * system.to_potentials(image)
+    def inside(self, x: Array) -> Array:
+        return self.factor.apply(x)
+
+
+def iterated(factor: Factor, system: NewtonSystem, cheap: Any, direct: bool) -> tuple[Array, Array]:
+    """ds and dtau: by the cheap curvature alone if ``direct``, or by conjugate gradients that begin with it."""
+    if direct:
+        dtau = cheap.solve(-system.g)
+        left = Fx = 0.0 * dtau
+    else:
+        dtau, Fx, left, _ = conjugate_gradients(
+            cheap.solve,
+            lambda z: system.bend(factor, z) - cheap.diagonal * z,
+            -system.g,
+            system.accuracy,
+            max_iter=_STEPS,
+        )
+    if system.plain:
+        return dtau / system.spread, dtau
+    S_dtau = system.curvature(factor, dtau)
+    return system.mirror(dtau, -system.g - left - cheap.rest * dtau - S_dtau - Fx), dtau
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.dense import asarray_index, diagonal_matrix, diagonal_of, semidefinite_root, solve_lower
 from ..linalg.design import Design, Scaled
 from ..linalg.matrix_designs import array_design, as_design, is_sparse
-from .base import EPS, Factor, NewRows, Predictors
-from .prior_capabilities import HasWeights
+from .base import EPS, Factor, NewRows, Predictors, Weights
 from .row_covariances import Lines, lines_of_design
 
 _WHERE = "posterior.predict"
@@ -271,8 +270,7 @@ class BlockFactor(Factor):
         """diag(W* V W*') (M, C) for new rows of W, one design for each block."""
         return self._by_observation(self.variance_blocks(designs))
 
-    def design_adjoint(self, everyone: Predictors, alpha: Array, lam: Array, mean: Array) -> list[Any]:
-        assert isinstance(everyone, LatentPredictors)
+    def design_adjoint(self, everyone: Any, alpha: Array, lam: Array, mean: Array) -> list[Any]:
         split, means = everyone.blocks.split, [mean] if mean.ndim == 1 else [mean[:, c] for c in range(mean.shape[1])]
         parts = zip(self.design_covariance(everyone.designs), split(alpha), split(lam), means, strict=True)
         return [self._design_slope(WV, a, w, m) for WV, a, w, m in parts]
@@ -363,17 +361,20 @@ class LatentPredictors(Predictors):
         flat = self.blocks.split(alpha)
         return [W.adjoint(a) for W, a in zip(self.designs, flat, strict=True)]
 
-    def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
+    def latent_shift(self, alpha: Array, weights: Weights | None = None) -> Array:
         return self.columns(self._shifts(alpha, weights))
 
-    def _shifts(self, alpha: Array, weights: list[Array] | None) -> list[Array]:
-        """Sigma W' alpha of each block (L,)."""
-        if weights is not None and isinstance(self, HasWeights):
+    def shifts_of(self, weights: Weights) -> list[Array]:
+        """Sigma W' alpha of each block (L,), which moves the mean of z, from the weights of alpha."""
+        raise NotImplementedError
+
+    def _shifts(self, alpha: Array, weights: Weights | None) -> list[Array]:
+        """The same from alpha where there are no weights."""
+        if weights is not None:
             return self.shifts_of(weights)
         return [z.covariance_times(a) for z, a in zip(self.latents, self.adjoints(alpha), strict=True)]  # eq:mstar
 
-    def variance_of(self, rows: np.ndarray, factor: Factor, lam: Array) -> Array:
-        assert isinstance(factor, BlockFactor)
+    def variance_of(self, rows: np.ndarray, factor: Any, lam: Array) -> Array:
         return factor.variance_at(self.seen.take(rows)[0].designs)
 
     @property
@@ -385,9 +386,8 @@ class LatentPredictors(Predictors):
 
     # -- prediction --------------------------------------------------------------------------------
     def predict(
-        self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
+        self, factor: BlockFactor, alpha: Array, new: NewRows, weights: Weights | None = None
     ) -> tuple[Array, Array | None]:
-        assert isinstance(factor, BlockFactor)
         rows, m = self.new_rows(new)
         if new.design is not None:
             shifts = zip(self.latents, rows, self._shifts(alpha, weights), strict=True)

@@ -32,7 +32,7 @@ from ..linalg.supernodal import symmetric_csc
 from .base import EPS, Prior, Product
 from .constraints import constrained
 from .latent_priors import LatentPrior
-from .newton_systems import NewtonSystem, iterated
+from .newton_systems import CheapCurvature, NewtonSystem, iterated
 from .predictors import BlockFactor, LatentPredictors, Latents, Seen
 from .row_covariances import SparseCovariances
 from .sparsity import Pattern
@@ -253,7 +253,7 @@ class SparseFactor(BlockFactor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        return iterated(self, system, SparseCurvature(self, system))
+        return iterated(self, system, SparseCurvature(self, system), system.economical)
 
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
@@ -321,22 +321,19 @@ class SparseFactor(BlockFactor):
         return [part.sample(rng.standard_normal((part.n, size))) for part in self.parts]
 
 
-class SparseCurvature:
-    """J^-1 + extra + 1/2 diag(rho^2) + S on the potentials: solved by one more factorisation of the same pattern.
+class SparseCurvature(CheapCurvature):
+    """Newton's cheap curvature, by one more factorisation of the same pattern: X = W and H = Q + W' Jt W.
 
     Where factorising costs much more than solving and the weights differ little from lam, whose factor there is, that
     one preconditions conjugate gradients: the condition number is at most the range of their ratios.
 
-    With Jt = (J^-1 + extra + diagonal)^-1 it is Jt - Jt W (Q + W' Jt W)^-1 W' Jt. A softmax couples its classes through
-    Jt: then the blocks W' diag(Jt_bc) W stand side by side in one matrix of C L latents, its pattern analysed once.
+    A softmax couples its classes through Jt: then the blocks W' diag(Jt_bc) W stand side by side in one matrix of C L
+    latents, its pattern analysed once.
     """
 
     def __init__(self, factor: SparseFactor, system: NewtonSystem) -> None:
-        self.blocks, self.W, self.system, self.signs = factor.blocks, factor.W, system, system.signs
-        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
-        self.rest = system.extra + self.diagonal
-        self.d = to_numpy(system.spread / (1.0 + system.spread * self.rest))
-        self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
+        super().__init__(factor, system)
+        self.blocks, self.W = factor.blocks, factor.W
         P, self.other = factor.pattern, None
         if self.total is None and (given := self._given(factor)) is not None:
             self.other, self.d, self.factors = 1.0 / self.d - 1.0 / given, given, factor.parts
@@ -349,7 +346,7 @@ class SparseCurvature:
             m, flat = self.blocks.n_predictors, np.reshape(self.signs * self.d, -1)
             pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
             Z = pool @ self.W.multiply(flat[:, None]).tocsr()
-            Q = P.matrix(P.q + P.rows.products @ self.d.reshape(-1))
+            Q = P.matrix(P.q + P.rows.products @ np.reshape(self.d, -1))
             self.factors = [self._held(P, sp.csc_array(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z))]
 
     def _given(self, factor: SparseFactor) -> np.ndarray | None:
@@ -383,23 +380,16 @@ class SparseCurvature:
             P.joint = analyse(joint, P.constraint and P.constraint.repeated(copies))
         return P.joint.factor(joint.data)
 
-    def _J(self, x: Array) -> Array:
-        out = self.d * x
-        return out if self.total is None else out - self.d * (np.sum(out, axis=1) / self.total)[:, None]
-
     def solve(self, r: Array) -> Array:
-        other = self.other
+        other, solve = self.other, super().solve
         if other is None:
-            return self._applied(r)
-        return conjugate_gradients(self._applied, lambda z: other * z, r, _SOLVED, max_iter=40)[0]
+            return solve(r)
+        return conjugate_gradients(solve, lambda z: other * z, r, _SOLVED, max_iter=40)[0]
 
-    def _applied(self, r: Array) -> Array:
-        """(D^-1 + a S a')^-1 r of the weights that were factorised."""
-        Jr = self._J(r)
-        inner = [self.W.T @ x for x in self.blocks.split(self.system.to_predictors(self.signs * Jr))]
+    def inside(self, x: Array) -> Array:
+        inner = [self.W.T @ part for part in self.blocks.split(x)]
         if len(self.factors) < len(inner):
             solved = np.split(self.factors[0].solve(np.concatenate(inner)), len(inner))
         else:
-            solved = [F.solve(x) for F, x in zip(self.factors, inner, strict=True)]
-        back = self.blocks.join([self.W @ u for u in solved])
-        return Jr - self._J(self.signs * self.system.to_potentials(back))
+            solved = [F.solve(part) for F, part in zip(self.factors, inner, strict=True)]
+        return self.blocks.join([self.W @ u for u in solved])

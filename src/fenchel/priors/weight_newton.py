@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..linalg import dense
 from ..linalg.arrays import Array, is_numpy, namespace
 from ..linalg.matrix_designs import array_design
-from .newton_systems import NewtonSystem
+from .newton_systems import CheapCurvature, NewtonSystem
 
 if TYPE_CHECKING:
     from .weightspace import WeightsFactor
@@ -21,8 +21,8 @@ def on_device(x: Array) -> dict[str, Any]:
 class OwnFactor:
     """(diag(1/lam) + X X')^-1 = Lam - Lam X A^-1 X' Lam from the factor A = I + X' Lam X that is there already.
 
-    It leaves ``rest`` = J^-1 + extra - 1/lam and the Hadamard term out. Relative to 1/lam the first is read off, and
-    the second is at most max(slope^2 rho)/2, because the rows of (Vt o Vt) Lam sum to diag(Vt Lam Vt) <= rho.
+    It has ``diagonal`` = 1/lam - J^-1 - extra in place of the Hadamard term. Relative to 1/lam that is read off, and
+    the other is at most max(slope^2 rho)/2, because the rows of (Vt o Vt) Lam sum to diag(Vt Lam Vt) <= rho.
     """
 
     def __init__(self, factor: WeightsFactor, system: NewtonSystem) -> None:
@@ -31,33 +31,21 @@ class OwnFactor:
         away = lam / system.spread + lam * system.extra - 1.0
         hadamard = 0.5 * float(xp.max(system.slope**2 * factor.variance))
         self.left_out = float(xp.max(xp.abs(away))) + hadamard
-        self.rest, self.diagonal = away / lam, 0.0
+        self.diagonal = -away / lam
+        self.rest = system.extra + self.diagonal
 
-    def solve(self, r: Array) -> tuple[Array, Array]:
-        """x and S x."""
-        blocks, lam = self.factor.blocks, self.signs * self.lam
-        parts = zip(self.factor.parts, blocks.split(lam * r), strict=True)
-        image = self.signs * blocks.join([part.apply(x) for part, x in parts])
-        return self.lam * (r - image), image
+    def solve(self, r: Array) -> Array:
+        return self.lam * (r - self.signs * self.factor.apply(self.signs * self.lam * r))
 
 
-class Woodbury:
-    """(J^-1 + extra + diagonal + X X')^-1 on potentials, J of a softmax included; diagonal = diag(slope^2 rho^2)/2.
-
-    With Jt = (J^-1 + extra + diagonal)^-1, again diagonal minus rank one for each observation, it is
-    Jt - Jt X H^-1 X' Jt with H = I + X' Jt X: L x L for each block, or (C L) x (C L) when J couples the blocks.
-    """
+class Woodbury(CheapCurvature):
+    """Newton's cheap curvature, J of a softmax included: H is L x L for each block, or (C L) x (C L) for all."""
 
     def __init__(self, factor: WeightsFactor, system: NewtonSystem) -> None:
+        super().__init__(factor, system)
         self.blocks, self.features = factor.blocks, factor.predictors.features
-        self.system, self.signs = system, system.signs
-        xp = namespace(system.g)
-        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
-        self.rest = -self.diagonal
         self.left_out = self._left_out(factor, system)
-        self.d = system.spread / (1.0 + system.spread * (system.extra + self.diagonal))
-        self.total = total = None if system.slack is None else system.slack + xp.sum(self.d, axis=1)
-        signed = self.signs * self.d
+        xp, total, signed = namespace(system.g), self.total, self.signs * self.d
         weight = self.signs * signed
         if total is None or len(self.features) == 1:
             parts = self.blocks.split(system.to_predictors(weight))
@@ -103,24 +91,11 @@ class Woodbury:
                     grid[c][b] = grid[b][c].T
         return xp.concat([xp.concat(row, axis=1) for row in grid], axis=0)
 
-    def _J(self, x: Array) -> Array:
-        out = self.d * x
-        if self.total is None:
-            return out
-        return out - self.d * (namespace(x).sum(out, axis=1) / self.total)[:, None]
-
-    def solve(self, r: Array) -> tuple[Array, Array]:
-        """x and S x."""
-        xp = namespace(r)
-        Jr = self._J(r)
-        parts = self.blocks.split(self.system.to_predictors(self.signs * Jr))
-        inner = [X.adjoint(x) for X, x in zip(self.features, parts, strict=True)]
+    def inside(self, x: Array) -> Array:
+        inner = [X.adjoint(part) for X, part in zip(self.features, self.blocks.split(x), strict=True)]
         if len(self.factors) < len(inner):
-            u = dense.solve_cholesky(self.factors[0], xp.concat(inner))
-            L = inner[0].shape[0]
+            u, L = dense.solve_cholesky(self.factors[0], namespace(x).concat(inner)), inner[0].shape[0]
             solved = [u[b * L : (b + 1) * L] for b in range(len(inner))]
         else:
-            solved = [dense.solve_cholesky(F, x) for F, x in zip(self.factors, inner, strict=True)]
-        back = self.blocks.join([X.times(u) for X, u in zip(self.features, solved, strict=True)])
-        image = self.signs * self.system.to_potentials(back)  # X' x = H^-1 X' Jt r
-        return Jr - self._J(image), image
+            solved = [dense.solve_cholesky(F, part) for F, part in zip(self.factors, inner, strict=True)]
+        return self.blocks.join([X.times(u) for X, u in zip(self.features, solved, strict=True)])

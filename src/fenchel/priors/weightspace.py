@@ -26,10 +26,9 @@ from .. import gates
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import Design, Scaled
-from ..linalg.krylov import conjugate_gradients
 from ..linalg.matrix_designs import array_design
-from .base import EPS, Predictors, Product
-from .newton_systems import NewtonSystem
+from .base import EPS, Product
+from .newton_systems import NewtonSystem, iterated
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .row_covariances import WeightCovariances
 from .weight_newton import OwnFactor, Woodbury, on_device
@@ -129,7 +128,6 @@ class WeightPredictors(LatentPredictors):
 
     @property
     def n_weights(self) -> int:
-        """Weights of all blocks."""
         return sum(X.shape[1] for X in self.features)
 
     @cached_property
@@ -145,11 +143,6 @@ class WeightPredictors(LatentPredictors):
 
     def apply(self, alpha: Array) -> Array:
         return self.from_weights(self.weights_of(alpha))
-
-    def apply_from(self, others: Predictors, alpha: Array) -> Array:
-        """X X_others' alpha: the covariance of these rows with others, times alpha."""
-        assert isinstance(others, WeightPredictors)
-        return self.from_weights(others.weights_of(alpha))
 
     def from_weights(self, weights: list[Array]) -> Array:
         return self.blocks.join([X.times(u) for X, u in zip(self.features, weights, strict=True)])
@@ -227,25 +220,11 @@ class WeightsFactor(BlockFactor):
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
         """By conjugate gradients, or by the preconditioner alone where what it leaves out is below the accuracy."""
-        plain, same = system.plain, system.spread.shape == self.lam.shape
-        P: OwnFactor | Woodbury | None = OwnFactor(self, system) if plain and same else None
+        same = system.plain and system.spread.shape == self.lam.shape
+        P: OwnFactor | Woodbury | None = OwnFactor(self, system) if same else None
         if P is None or not P.left_out < _NEAR:
             P = Woodbury(self, system)
-        if P.left_out <= system.accuracy:
-            dtau, S_dtau = P.solve(-system.g)
-            left = Fx = 0.0 * dtau
-        else:
-            dtau, Fx, left, _ = conjugate_gradients(
-                lambda b: P.solve(b)[0],
-                lambda z: system.bend(self, z) + P.rest * z,
-                -system.g,
-                system.accuracy,
-                max_iter=200,
-            )
-            S_dtau = dtau if plain else system.curvature(self, dtau, products=False)  # plain: not read
-        if plain:
-            return dtau / system.spread, dtau
-        return system.mirror(dtau, -system.g - left - (system.extra + P.diagonal) * dtau - S_dtau - Fx), dtau
+        return iterated(self, system, P, direct=P.left_out <= system.accuracy)
 
     @property
     def nearly_uncoupled(self) -> bool:

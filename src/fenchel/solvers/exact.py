@@ -25,7 +25,6 @@ from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, SLOW, SLOW_STEPS
 from ..primal import LEAST_VARIANCE, PrimalPoint, from_marginals, with_slopes
 from ..priors.newton_systems import Step, coupled_direction
-from ..priors.prior_capabilities import HasFewWeights, weights_of
 from ..problem import Point, Problem
 from .base import DEFAULT_TAKEN, Accuracy, Outcome, Solver, Stopping, no_start, relative
 from .newton import MirrorNewton
@@ -72,7 +71,7 @@ class CoupledSearch:
 
     def along(self, problem: Problem, point: PrimalPoint, newton: Step) -> Found | None:
         """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
-        t, pulled = 1.0, weights_of(problem.predictors, newton.dbeta)
+        t, pulled = 1.0, problem.predictors.weights_of(newton.dbeta)
         by_gap = not newton.slope > max(self.rounding * max(1.0, abs(point.elbo)), point.blur)
         while t >= self.shortest:
             trial = self.moved(problem, point, newton, t, pulled)
@@ -143,7 +142,7 @@ class CoupledStart:
         The slopes at h are no start there: many rows multiply what they miss of X' beta, and h is lost. The step solves
         for the weights, and is Newton's but for O(rho).
         """
-        if not isinstance(problem.predictors, HasFewWeights):
+        if problem.predictors.n_weights is None:
             return None
         h = start[:, : start.shape[1] // 2]
         if self.rows.serves(problem):
@@ -308,7 +307,7 @@ class CoupledNewton(Solver):
         """
         step, n = self.direction.carefully(point), 0
         while step is not None and n < self.settling:
-            trial = self.search.moved(problem, point, step, 1.0, weights_of(problem.predictors, step.dbeta))
+            trial = self.search.moved(problem, point, step, 1.0, problem.predictors.weights_of(step.dbeta))
             ahead = self.direction.carefully(trial) if np.isfinite(trial.elbo) else None
             if ahead is None or not 0.0 <= ahead.slope < 0.5 * step.slope:
                 break

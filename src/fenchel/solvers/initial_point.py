@@ -22,7 +22,6 @@ import numpy as np
 from .. import gates
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import asarray_index
-from ..priors.prior_capabilities import HasFewWeights
 from ..problem import Problem
 
 _SHORT = 0.6  # of tau: what a row may move for an alpha of 0; the zeros among counts cannot
@@ -62,12 +61,8 @@ def sample(n: int) -> np.ndarray:
 
 def is_tall(problem: Problem) -> bool:
     """Whether the problem is worth a sample of its rows first."""
-    few = problem.predictors
-    return (
-        problem.active.size >= gates.SAMPLED_START
-        and isinstance(few, HasFewWeights)
-        and is_enough(problem.active.size, few.n_weights)
-    )
+    few = problem.predictors.n_weights
+    return few is not None and is_enough(problem.active.size, few)
 
 
 def sampled(problem: Problem) -> Problem:
@@ -86,9 +81,7 @@ def sampled(problem: Problem) -> Problem:
 
 def start_of(problem: Problem, few: Problem, alpha: Array) -> Array:
     """s (N, P) of all rows where the mean of q is the one that ``alpha`` gives the few."""
-    predictors = problem.predictors
-    assert isinstance(predictors, HasFewWeights)
-    h = problem.mt - predictors.apply_from(few.predictors, alpha)
+    h = problem.mt - problem.predictors.from_weights(few.predictors.weights_of(alpha) or [])
     return problem.dual.signs(problem.rows) * problem.dual.spread_out(h)
 
 

@@ -25,7 +25,6 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
-from ..priors.prior_capabilities import HasFewWeights
 from ..problem import Point, Problem
 from .base import Accuracy, Finisher, Outcome, Solver, Stopping, relative
 from .initial_point import is_tall, levelled, refined, sampled, start_of
@@ -247,9 +246,8 @@ class MirrorNewton(Solver):
 
     def sampled_start(self, problem: Problem) -> Array | None:
         """From the fit of fewer rows, good to a fraction of what their fewness costs anyway; None if that fails."""
-        few, predictors = sampled(problem), problem.predictors
-        assert isinstance(predictors, HasFewWeights)
-        rough = Stopping(0.1 * predictors.n_weights / problem.active.size, 30)
+        few = sampled(problem)
+        rough = Stopping(0.1 * (problem.predictors.n_weights or 0) / problem.active.size, 30)
         found = self.solve(few, None, rough)
         return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None
 

@@ -25,7 +25,6 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import SLOW
 from ..primal import PrimalPoint, with_slopes
-from ..priors.prior_capabilities import HasFewWeights, SolvesForWeights
 from ..problem import Problem
 from .base import Ending, Stopping
 from .initial_point import is_tall, sampled
@@ -47,11 +46,11 @@ class RowSteps:
 
     def serves(self, problem: Problem) -> bool:
         """Whether the rows are many, see one weight vector, and have one best Gaussian."""
-        n, predictors = problem.active.size, problem.predictors
-        if not (n >= self.rows and isinstance(predictors, HasFewWeights) and problem.mt.shape[1] == 1):
+        n, weights = problem.active.size, problem.predictors.n_weights
+        if not (n >= self.rows and weights is not None and problem.mt.shape[1] == 1):
             return False
         plain = problem.bound.log_concave and problem.bound.over_contrasts is None
-        return plain and not problem.bound.convex and n >= self.share * predictors.n_weights
+        return plain and not problem.bound.convex and n >= self.share * weights
 
     def start(self, problem: Problem, steers: bool = False) -> tuple[PrimalPoint | None, int]:
         """A step from the fit of a sample of the rows, or from the level they share, and how many steps it took.
@@ -62,11 +61,10 @@ class RowSteps:
             h = problem.mt + common_level(problem.likelihood, problem.rows, problem.mt)
             return self.step(problem, h, 0.0 * h, steers), 1
         few, predictors = sampled(problem), problem.predictors
-        assert isinstance(predictors, HasFewWeights)
         first, n = self.start(few, steers=True)
         if first is None:
             return None, 0
-        tol = self.rough * predictors.n_weights / float(namespace(few.weight).sum(few.weight))
+        tol = self.rough * (predictors.n_weights or 0) / float(namespace(few.weight).sum(few.weight))
         near, _, n = self.run(few, first, n, Stopping(tol, 30, steers=True))
         h = problem.mt - predictors.from_weights(near.weights or [])
         rho = 0.0 * h + float(namespace(h).mean(near.rho))
@@ -90,7 +88,6 @@ class RowSteps:
     def promise(self, point: PrimalPoint) -> float:
         """What the natural gradient promises, at most, twice: nats."""
         xp, factor, d = namespace(point.h), point.factor, point.d
-        assert isinstance(factor, SolvesForWeights)
         assert point.weights is not None
         lam = xp.where(point.lam > 0.0, point.lam, xp.ones_like(point.lam))
         bent = 0.5 * float(xp.sum(factor.variance * d * d / lam))

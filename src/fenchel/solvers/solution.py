@@ -17,7 +17,6 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..posterior import Posterior
 from ..primal import PrimalPoint
-from ..priors.prior_capabilities import weights_of
 from ..problem import Problem
 from ..row_scores import LeaveOneOut, leave_one_out
 from .base import Ending, Outcome, Trace, optimal, relative
@@ -281,7 +280,7 @@ def _active_weights(problem: Problem, weights: Any) -> list[Array] | None:
     if weights is None:
         return None
     given = [asarray(np.asarray(u, dtype=np.float64), problem.weight) for u in weights]
-    own = weights_of(problem.all_predictors, problem.fixed_alpha) or []
+    own = problem.all_predictors.weights_of(problem.fixed_alpha) or []
     if [u.shape for u in own] != [u.shape for u in given]:
         raise ValueError("the weights of a fit have another shape than its features")
     return [u - v for u, v in zip(given, own, strict=True)]

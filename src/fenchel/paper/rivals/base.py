@@ -34,7 +34,7 @@ from ...linalg.dense import semidefinite_root, solve_lower
 from ...posterior import Posterior
 from ...priors.base import Factor, NewRows
 from ...priors.predictors import Blocks, LatentPredictors, Latents, assembled
-from ...priors.prior_capabilities import PriorAdjoint
+from ...priors.prior_adjoint import PriorAdjoint
 from ...priors.sparse import SparseLatents
 from ...problem import Point, Problem
 from ...solvers.base import Outcome, Stopping
