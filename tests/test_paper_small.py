@@ -140,7 +140,7 @@ def test_importance_sampling_against_integration():
     rng = np.random.default_rng(3)
     whole_design = logistic.prepare()
     W, y = np.column_stack([np.ones(6), rng.normal(size=6)]), np.array([0.0, 1, 1, 0, 1, 1])
-    tiny = logistic.Design(whole_design.data, W, y, W, y)
+    tiny = logistic.PimaDesign(whole_design.data, W, y, W, y)
     variance = np.array([logistic.INTERCEPT_VARIANCE, 0.8])
 
     def joint(b, a):

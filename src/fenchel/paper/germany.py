@@ -26,13 +26,13 @@ from ..datasets import Germany, load_germany
 from .germany_fits import (
     PAPER,
     Draw,
-    Fit,
+    DistrictFit,
     Maxima,
     Pair,
     Race,
-    Reading,
-    Split,
-    Surface,
+    ModelReading,
+    DistrictSplit,
+    DistrictSurface,
     draw_at,
     fit,
     in_parallel,
@@ -48,7 +48,7 @@ from .reproduce import Result, Settings, versions
 
 
 @dataclass(frozen=True)
-class Study:
+class GermanyStudy:
     """Everything measured; dictionaries are by the reading's key.
 
     at_paper : the fit at the paper's setting
@@ -58,11 +58,11 @@ class Study:
     """
 
     data: Germany
-    split: Split
-    readings: dict[str, Reading]
-    surfaces: dict[str, Surface]
+    split: DistrictSplit
+    readings: dict[str, ModelReading]
+    surfaces: dict[str, DistrictSurface]
     maxima: dict[str, Maxima]
-    at_paper: dict[str, Fit]
+    at_paper: dict[str, DistrictFit]
     mixed: dict[str, float]
     inside: dict[str, int]
     draws: list[Draw]
@@ -83,7 +83,7 @@ class Study:
         return float(np.mean(v)), float(np.mean(v**2 + spread)), float(np.log(self.data.Y[rows] + 0.5).mean())
 
 
-def study(settings: Settings) -> Study:
+def study(settings: Settings) -> GermanyStudy:
     """Fit and measure everything."""
     data = load_germany()
     parts, quick = split(data.Y, settings.seed), settings.quick
@@ -111,7 +111,7 @@ def study(settings: Settings) -> Study:
     tracks = tracks[:1] + tracks[2:] if quick else tracks
     h, rho = mapped.solution.posterior.mean, mapped.solution.posterior.variance
     risk = np.exp(h + rho / 2)
-    return Study(
+    return GermanyStudy(
         data=data,
         split=parts,
         readings=every,
@@ -138,7 +138,7 @@ def _top(top: Maxima) -> dict[str, Any]:
     }
 
 
-def numbers(study: Study, settings: Settings) -> dict[str, Any]:
+def numbers(study: GermanyStudy, settings: Settings) -> dict[str, Any]:
     """Everything measured, for json."""
     out: dict[str, Any] = {"versions": versions(), "seed": settings.seed, "quick": settings.quick}
     out |= {"paper": {"k_u": PAPER[0], "k_v": PAPER[1], "iterations": 6}, "test_districts": study.split.test}

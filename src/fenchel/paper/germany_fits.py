@@ -21,7 +21,7 @@ from ..likelihoods import Poisson
 from ..priors import DenseCovariance, SparsePrecision
 from ..solvers import Solution
 from ..tasks import run_tasks
-from .race import LBFGS, Entry, all_runners, race, started
+from .race import LBFGS, RaceEntry, all_runners, race, started
 from .reproduce import Settings
 
 PAPER = (2.637, 0.088)  # the paper's maximum
@@ -32,7 +32,7 @@ Pair = tuple[float, float]  # (k_u, k_v)
 
 
 @dataclass(frozen=True)
-class Split:
+class DistrictSplit:
     """Who is learned from. ``y``: NaN where held out; ``held``: NaN where not."""
 
     train: np.ndarray
@@ -41,17 +41,17 @@ class Split:
     held: np.ndarray
 
 
-def split(Y: np.ndarray, seed: int) -> Split:
+def split(Y: np.ndarray, seed: int) -> DistrictSplit:
     """500 districts at random for training, the rest for testing."""
     order = np.random.default_rng(seed).permutation(Y.size)
     train, test = np.sort(order[:N_TRAIN]), np.sort(order[N_TRAIN:])
     y, held = Y.copy(), np.full(Y.size, np.nan)
     y[test], held[test] = np.nan, Y[test]
-    return Split(train, test, y, held)
+    return DistrictSplit(train, test, y, held)
 
 
 @dataclass(frozen=True)
-class Reading:
+class ModelReading:
     """One way to read the model.
 
     spatial : L^+, the covariance of u when k_u = 1 (N, N); the dense twin of the field, for rivals and as its witness
@@ -86,7 +86,7 @@ class Reading:
         return [(float(np.log(k[0])), float(np.log(k[-1]))) for k in (self.k_u, self.k_v)]
 
 
-def readings(data: Germany, quick: bool = False) -> list[Reading]:
+def readings(data: Germany, quick: bool = False) -> list[ModelReading]:
     """The three readings with their grids; each grid has the paper's setting and its own maximum inside."""
     field, everyone = gmrf.bym(data.adjacency), np.arange(data.Y.size)
     level = gmrf.stack([(field, everyone)], fixed_variance=LEVEL_VARIANCE)
@@ -99,14 +99,14 @@ def readings(data: Germany, quick: bool = False) -> list[Reading]:
 
     k_u = grid(-1, 3, 4)
     return [
-        Reading("written", "as the paper writes it", field, spatial, 0.0, None, k_u, grid(-2, 0, 8)),
-        Reading("level", "with a level of its own", level, spatial, LEVEL_VARIANCE, None, k_u, grid(-2, 3, 4)),
-        Reading("exposure", "with expected deaths", level, spatial, LEVEL_VARIANCE, data.E, k_u, grid(-2, 5, 3)),
+        ModelReading("written", "as the paper writes it", field, spatial, 0.0, None, k_u, grid(-2, 0, 8)),
+        ModelReading("level", "with a level of its own", level, spatial, LEVEL_VARIANCE, None, k_u, grid(-2, 3, 4)),
+        ModelReading("exposure", "with expected deaths", level, spatial, LEVEL_VARIANCE, data.E, k_u, grid(-2, 5, 3)),
     ]
 
 
 @dataclass(frozen=True)
-class Fit:
+class DistrictFit:
     """One fit: its setting, the two log-likelihoods, and its solution."""
 
     at: Pair
@@ -119,16 +119,18 @@ class Fit:
         return self.solution.gap / max(1.0, abs(self.train))
 
 
-def fit(reading: Reading, data: Split, at: Pair, start: Solution | None = None, tol: float = TOL) -> Fit:
+def fit(
+    reading: ModelReading, data: DistrictSplit, at: Pair, start: Solution | None = None, tol: float = TOL
+) -> DistrictFit:
     """Fit the training counts, predict the others."""
     likelihood = reading.likelihood()
     sol = infer(likelihood, reading.prior(at), data.y, tol=tol, start=start)
     density = likelihood.predictive_log_density(data.held, sol.posterior.mean, sol.posterior.variance)
-    return Fit((float(at[0]), float(at[1])), sol.elbo, float(np.nansum(density)), sol)
+    return DistrictFit((float(at[0]), float(at[1])), sol.elbo, float(np.nansum(density)), sol)
 
 
 @dataclass(frozen=True)
-class Surface:
+class DistrictSurface:
     """Log-likelihoods over the grid, arrays (len(k_u), len(k_v)), and what the fits took."""
 
     train: np.ndarray
@@ -143,12 +145,12 @@ class Surface:
         train, test = (np.argsort(np.argsort(values.ravel())) for values in (self.train, self.test))
         return float(np.corrcoef(train, test)[0, 1])
 
-    def best(self, values: np.ndarray, reading: Reading) -> Pair:
+    def best(self, values: np.ndarray, reading: ModelReading) -> Pair:
         i, j = np.unravel_index(int(np.argmax(values)), values.shape)
         return float(reading.k_u[i]), float(reading.k_v[j])
 
 
-def _row(reading: Reading, data: Split, k_u: float) -> np.ndarray:
+def _row(reading: ModelReading, data: DistrictSplit, k_u: float) -> np.ndarray:
     """The fits of one k_u, each started from the one before: (4, len(k_v))."""
     out, last = [], None
     for k_v in reading.k_v:
@@ -158,7 +160,7 @@ def _row(reading: Reading, data: Split, k_u: float) -> np.ndarray:
     return np.array(out).T
 
 
-def surface(reading: Reading, data: Split, settings: Settings) -> Surface:
+def surface(reading: ModelReading, data: DistrictSplit, settings: Settings) -> DistrictSurface:
     """Every point of the grid, rows in parallel."""
     began = time.perf_counter()
     tasks = [(reading, data, float(k_u)) for k_u in reading.k_u]
@@ -169,7 +171,7 @@ def surface(reading: Reading, data: Split, settings: Settings) -> Surface:
 
     rows = in_parallel(_row, tasks, settings.jobs, tell)
     train, test, gap, iterations = np.stack(rows, axis=1)
-    return Surface(train, test, gap, iterations.astype(int), time.perf_counter() - began)
+    return DistrictSurface(train, test, gap, iterations.astype(int), time.perf_counter() - began)
 
 
 def in_parallel(function: Any, tasks: Sequence[tuple[Any, ...]], jobs: int, hear: Any = None) -> list[Any]:
@@ -185,13 +187,13 @@ def _called(function: Any, task: tuple[Any, ...]) -> Any:
 class Maxima:
     """Where the train and the test log-likelihood are largest; ``_edge``: whether that is on the border of the grid."""
 
-    train: Fit
-    test: Fit
+    train: DistrictFit
+    test: DistrictFit
     train_edge: bool
     test_edge: bool
 
 
-def maxima(reading: Reading, data: Split, starts: tuple[Pair, Pair], evaluations: int = 100) -> Maxima:
+def maxima(reading: ModelReading, data: DistrictSplit, starts: tuple[Pair, Pair], evaluations: int = 100) -> Maxima:
     """L-BFGS with the evidence gradient for the train, Nelder-Mead for the test log-likelihood, inside the grid."""
     last: list[Solution | None] = [None]
 
@@ -231,13 +233,13 @@ class Draw:
     test_loss: float
 
 
-def draw_at(reading: Reading, Y: np.ndarray, seed: int, start: Pair, evaluations: int) -> Draw:
+def draw_at(reading: ModelReading, Y: np.ndarray, seed: int, start: Pair, evaluations: int) -> Draw:
     data = split(Y, seed)
     top, there = maxima(reading, data, (start, start), evaluations), fit(reading, data, PAPER)
     return Draw(seed, top.train.at, top.test.at, top.train.train - there.train, top.test.test - there.test)
 
 
-def inside_intervals(reading: Reading, data: Split, one: Fit, seed: int) -> int:
+def inside_intervals(reading: ModelReading, data: DistrictSplit, one: DistrictFit, seed: int) -> int:
     """How many held-out counts lie in their central 95 % predictive interval, by 20,000 draws."""
     rng, i = np.random.default_rng(seed), data.test
     mean, sd = one.solution.posterior.mean[i], np.sqrt(one.solution.posterior.variance[i])
@@ -268,7 +270,7 @@ class Race:
     newton: Solution
     newton_dense: Solution
     lbfgs: Solution
-    entries: list[Entry]
+    entries: list[RaceEntry]
     cap: float
 
     @property
@@ -284,7 +286,7 @@ class Race:
         return [e.name for e in self.entries if e.runner.same_bound and e.name not in self.ends]
 
 
-def race_at(reading: Reading, data: Split, at: Pair, title: str, cap: float, settings: Settings) -> Race:
+def race_at(reading: ModelReading, data: DistrictSplit, at: Pair, title: str, cap: float, settings: Settings) -> Race:
     """Every method at one setting, in the training districts, from one start: the prior's mean and lam = y.
 
     The library's own start, which suits the dual, lies so far out for the primal methods that they would need several

@@ -9,8 +9,8 @@ import numpy as np
 from ..plots import plot_contours, plot_map, plot_race
 from ..report import Picture, Pre, Row, Section, Table
 from ..solvers import Solution
-from .germany import Study, numbers
-from .germany_fits import BANDWIDTH, LEVEL_VARIANCE, PAPER, TOL, Pair, Race, Reading
+from .germany import GermanyStudy, numbers
+from .germany_fits import BANDWIDTH, LEVEL_VARIANCE, PAPER, TOL, Pair, Race, ModelReading
 from .race import LBFGS, OPPER, methods_table, others_table, race_lines, race_table
 from .reproduce import Result, Settings
 
@@ -22,7 +22,7 @@ _HEADINGS = {
 }
 
 
-def page(study: Study, settings: Settings) -> Result:
+def page(study: GermanyStudy, settings: Settings) -> Result:
     """Draw the figures, write the sections, collect the numbers."""
     figures: dict[str, Any] = {}
     sections = [_lead(study)]
@@ -69,7 +69,7 @@ def _edge(on: bool) -> str:
     return ", on the border of the grid" if on else ""
 
 
-def _lead(study: Study) -> Section:
+def _lead(study: GermanyStudy) -> Section:
     data, parts = study.data, study.split
     rows = []
     for key, reading in study.readings.items():
@@ -117,7 +117,7 @@ def _lead(study: Study) -> Section:
     )
 
 
-def _contours(study: Study, reading: Reading, which: str) -> Picture:
+def _contours(study: GermanyStudy, reading: ModelReading, which: str) -> Picture:
     top, surface = study.maxima[reading.key], study.surfaces[reading.key]
     if which == "train":
         one, on_edge, peak, values = top.train, top.train_edge, top.train.train, surface.train
@@ -149,7 +149,7 @@ def _contours(study: Study, reading: Reading, which: str) -> Picture:
     return Picture(ax.figure, alt, caption)
 
 
-def _written(study: Study) -> list[Any]:
+def _written(study: GermanyStudy) -> list[Any]:
     top = study.maxima["written"]
     train_loss, test_loss = study.losses("written")
     level, second, counts = study.moments("written")
@@ -183,11 +183,11 @@ def _written(study: Study) -> list[Any]:
     ]
 
 
-def _splits(study: Study) -> str:
+def _splits(study: GermanyStudy) -> str:
     return f"{len(study.draws)} random split" + "s" * (len(study.draws) > 1)
 
 
-def _draws_table(study: Study) -> Table:
+def _draws_table(study: GermanyStudy) -> Table:
     columns = {
         "k_u, train maximum": [d.train[0] for d in study.draws],
         "k_v, train maximum": [d.train[1] for d in study.draws],
@@ -202,7 +202,7 @@ def _draws_table(study: Study) -> Table:
     return Table(["", "smallest", "median", "largest"], rows, caption)
 
 
-def _level(study: Study) -> list[Any]:
+def _level(study: GermanyStudy) -> list[Any]:
     top, (train_loss, test_loss) = study.maxima["level"], study.losses("level")
     level, second, _ = study.moments("level")
     gain = top.train.train - study.maxima["written"].train.train
@@ -216,7 +216,7 @@ def _level(study: Study) -> list[Any]:
     ]
 
 
-def _exposure(study: Study) -> list[Any]:
+def _exposure(study: GermanyStudy) -> list[Any]:
     top, (train_loss, test_loss) = study.maxima["exposure"], study.losses("exposure")
     plain, held = study.maxima["written"], study.split.test.size
     gain = (top.train.test - plain.train.test) / held
@@ -233,7 +233,7 @@ def _exposure(study: Study) -> list[Any]:
     ]
 
 
-def _maps(study: Study) -> Row:
+def _maps(study: GermanyStudy) -> Row:
     risk = plot_map(
         study.data.polygons,
         study.risk,
@@ -266,7 +266,7 @@ def _maps(study: Study) -> Row:
     )
 
 
-def _map_words(study: Study) -> str:
+def _map_words(study: GermanyStudy) -> str:
     sure = (int((study.excess > 0.975).sum()), int((study.excess < 0.025).sum()))
     test = np.isin(np.arange(study.risk.size), study.split.test)
     return (
@@ -277,7 +277,7 @@ def _map_words(study: Study) -> str:
     )
 
 
-def _clock_words(study: Study) -> list[Any]:
+def _clock_words(study: GermanyStudy) -> list[Any]:
     first = study.races[0]
     gap = first.newton.gap / max(1.0, abs(first.newton.elbo))
     apart = max(abs(run.best - run.sparse_elbo) for run in study.races)
@@ -309,7 +309,7 @@ def _clock_words(study: Study) -> list[Any]:
     ]
 
 
-def _against(study: Study) -> str:
+def _against(study: GermanyStudy) -> str:
     """The paper's comparison: L-BFGS on the dual against Opper and Archambeau, and what Newton changes."""
     parts = []
     for run in study.races:
@@ -330,7 +330,7 @@ def _against(study: Study) -> str:
     )
 
 
-def _mean_field(study: Study) -> str:
+def _mean_field(study: GermanyStudy) -> str:
     """How far from the optimum independence across districts ends."""
     found = [(run, e.solution) for run in study.races for e in run.entries if e.name == "mean field" and e.solution]
     if not found:
@@ -356,7 +356,7 @@ def _others_caption(run: Race) -> str:
     return f"What other approximations say, {run.title}; the best Gaussian has elbo {run.best:.3f}"
 
 
-def _summary(study: Study) -> list[str]:
+def _summary(study: GermanyStudy) -> list[str]:
     lines = []
     for key, reading in study.readings.items():
         top, losses = study.maxima[key], study.losses(key)

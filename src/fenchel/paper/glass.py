@@ -24,7 +24,7 @@ from ..likelihoods import MultinomialLogit
 from ..priors import DenseCovariance
 from ..solvers import Solution
 from ..tasks import run_tasks
-from .race import LBFGS, NEWTON, Entry, Runner, all_runners, race
+from .race import LBFGS, NEWTON, RaceEntry, Runner, all_runners, race
 from .reproduce import Result, Settings, Tick, silent
 
 LOG_S, LOG_SIGMA = np.linspace(-1.0, 6.0, 11), np.linspace(-1.0, 4.0, 11)
@@ -41,7 +41,7 @@ PAPERS, TILTED = list(LIKELIHOODS)[:2]
 
 
 @dataclass(frozen=True)
-class Split:
+class GlassSplit:
     """Training and test rows, features standardised by the training rows.
 
     distance : squared distances, training x training and test x training
@@ -69,7 +69,7 @@ def squared(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.asarray(((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=-1))
 
 
-def split(data: Glass, seed: int, without: str | None = None) -> Split:
+def split(data: Glass, seed: int, without: str | None = None) -> GlassSplit:
     """80 % of the rows at random for training; ``without`` leaves a feature out."""
     n = data.y.size
     order = np.random.default_rng(seed).permutation(n)
@@ -78,7 +78,7 @@ def split(data: Glass, seed: int, without: str | None = None) -> Split:
     X = data.X[:, keep]
     X = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
     names = tuple(data.feature_names[j] for j in keep)
-    return Split(X[train], data.y[train], X[test], data.y[test], names)
+    return GlassSplit(X[train], data.y[train], X[test], data.y[test], names)
 
 
 def kernel(distance: np.ndarray, log_s: float, log_sigma: float) -> np.ndarray:
@@ -87,7 +87,7 @@ def kernel(distance: np.ndarray, log_s: float, log_sigma: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Surface:
+class GlassSurface:
     """The evidence over the grid. Arrays are (len(log_sigma), len(log_s)).
 
     negative : -elbo, the bound on the negative log marginal likelihood (nats)
@@ -126,14 +126,14 @@ class Surface:
 
 
 def search(
-    data: Split,
+    data: GlassSplit,
     likelihood: MultinomialLogit,
     grid: tuple[np.ndarray, np.ndarray],
     *,
     warm: bool = True,
     bits: bool = True,
     tick: Tick = silent,
-) -> Surface:
+) -> GlassSurface:
     """Fit every point, back and forth along log(sigma) for each log(s), each fit starting where the last one ended."""
     log_s, log_sigma = grid
     shape = (log_sigma.size, log_s.size)
@@ -153,11 +153,13 @@ def search(
                 errors[i, j] = prediction(data, last, at_s, log_sigma[i])[0].mean()
             spent, predicting = spent + middle - began, predicting + time.perf_counter() - middle
         tick(f"grid: log s = {at_s:.1f}, {spent:.1f} s of fits")
-    return Surface(log_s, log_sigma, negative, gap, iterations, errors if bits else None, spent, predicting, repeated)
+    return GlassSurface(
+        log_s, log_sigma, negative, gap, iterations, errors if bits else None, spent, predicting, repeated
+    )
 
 
 def prediction(
-    data: Split, solution: Solution, log_s: float, log_sigma: float, rng: Any = None
+    data: GlassSplit, solution: Solution, log_s: float, log_sigma: float, rng: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """-log2 of the predictive probability of each test row's class, and all predictive probabilities (M, K)."""
     cross = kernel(data.distance[1], log_s, log_sigma)
@@ -189,7 +191,7 @@ class Star:
     largest_gap: float
 
 
-def star(name: str, data: Split, likelihood: MultinomialLogit, surface: Surface, draws: int = 1) -> Star:
+def star(name: str, data: GlassSplit, likelihood: MultinomialLogit, surface: GlassSurface, draws: int = 1) -> Star:
     """Fit once more at the grid's best point, to relative gap 1e-10, and predict."""
     log_s, log_sigma = surface.best
     solution = infer(likelihood, DenseCovariance(kernel(data.distance[0], log_s, log_sigma)), data.y, tol=1e-10)
@@ -215,7 +217,7 @@ def star_of(name: str, seed: int, without: str | None, grid: tuple[np.ndarray, n
     return star(name, data, likelihood, search(data, likelihood, grid, bits=False))
 
 
-def shared_latents(data: Split, log_s: float, log_sigma: float) -> DenseCovariance:
+def shared_latents(data: GlassSplit, log_s: float, log_sigma: float) -> DenseCovariance:
     """The same prior on eta with one latent for equal rows, so that its Sigma can be inverted."""
     X, place = np.unique(data.X, axis=0, return_inverse=True)
     rows = np.arange(data.y.size)
@@ -228,7 +230,7 @@ def runners(quick: bool) -> list[Runner]:
     return all_runners(10, quick)
 
 
-def agreement(model: tuple[Any, Any, Any], entries: Sequence[Entry], cap: float, tick: Tick) -> list[Entry]:
+def agreement(model: tuple[Any, Any, Any], entries: Sequence[RaceEntry], cap: float, tick: Tick) -> list[RaceEntry]:
     """Those who came within 1e-3 nats in good time, run again to their own end: relative gap 1e-8."""
     best = np.inf  # never stop a method for being near enough
     again = [e.runner for e in entries if e.runner.same_bound and e.solution is not None and not e.capped]
@@ -236,7 +238,7 @@ def agreement(model: tuple[Any, Any, Any], entries: Sequence[Entry], cap: float,
 
 
 @dataclass(frozen=True)
-class Study:
+class GlassStudy:
     """All of the experiment.
 
     surfaces, stars : of each likelihood, by the names in ``LIKELIHOODS``
@@ -247,16 +249,16 @@ class Study:
     entries, ends : the race, and those who finished it run to their own end
     """
 
-    data: Split
-    surfaces: dict[str, Surface]
+    data: GlassSplit
+    surfaces: dict[str, GlassSurface]
     stars: dict[str, Star]
-    cold: Surface
+    cold: GlassSurface
     tilted_there: float
     without: list[Star]
     splits: list[Star]
     best: Solution
-    entries: list[Entry]
-    ends: list[Entry]
+    entries: list[RaceEntry]
+    ends: list[RaceEntry]
     cap: float
 
     def seconds_to(self, name: str, distance: float) -> tuple[float, bool]:
@@ -266,7 +268,7 @@ class Study:
         return (seconds, False) if np.isfinite(seconds) else (entry.seconds, True)
 
 
-def study(settings: Settings) -> Study:
+def study(settings: Settings) -> GlassStudy:
     """Grids, stars, features, splits, race."""
     grid, tick = (LOG_S[2::3], LOG_SIGMA[1::3][:3]) if settings.quick else (LOG_S, LOG_SIGMA), settings.tick
     glass = load_glass()
@@ -287,7 +289,7 @@ def study(settings: Settings) -> Study:
     entries = race(model, runners(settings.quick), best.elbo, cap=cap, repeats=repeats, tick=tick)
     ends = agreement(model, entries, cap, tick)
     there = infer(LIKELIHOODS[TILTED](), prior, data.y)
-    return Study(data, surfaces, stars, cold, there.elbo, without, splits, best, entries, ends, cap)
+    return GlassStudy(data, surfaces, stars, cold, there.elbo, without, splits, best, entries, ends, cap)
 
 
 def _star(_: None, task: tuple[Any, ...]) -> Star:

@@ -1,4 +1,4 @@
-"""The glass experiment in words, tables and figures. Every number is read off the ``Study``."""
+"""The glass experiment in words, tables and figures. Every number is read off the ``GlassStudy``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..plots import plot_contours, plot_race
 from ..report import Picture, Pre, Row, Section, Table
-from .glass import MARKERS, PAPERS, TILTED, TOL, Star, Study, Surface
+from .glass import MARKERS, PAPERS, TILTED, TOL, Star, GlassStudy, GlassSurface
 from .race import (
     LBFGS,
     NEWTON,
@@ -25,7 +25,7 @@ from .race import (
 from .reproduce import Result, Settings, versions
 
 
-def page(study: Study, settings: Settings) -> Result:
+def page(study: GlassStudy, settings: Settings) -> Result:
     """Numbers, figures, sections and the lines for the terminal."""
     surface, tilted = study.surfaces[PAPERS], study.surfaces[TILTED]
     figures = {
@@ -46,7 +46,7 @@ def page(study: Study, settings: Settings) -> Result:
     return Result("glass", "Six kinds of glass", sections, _summary(study), _numbers(study, settings), figures)
 
 
-def _contours(surface: Surface, values: np.ndarray | None, label: str, best: tuple[float, float]) -> Any:
+def _contours(surface: GlassSurface, values: np.ndarray | None, label: str, best: tuple[float, float]) -> Any:
     ax = plot_contours(
         surface.log_s,
         surface.log_sigma,
@@ -60,7 +60,7 @@ def _contours(surface: Surface, values: np.ndarray | None, label: str, best: tup
     return ax.figure
 
 
-def _race_figure(study: Study) -> Any:
+def _race_figure(study: GlassStudy) -> Any:
     duals = [e for e in study.entries if e.name in (NEWTON, LBFGS)]
     upper = race_lines(duals, "elbo_upper")
     return plot_race(race_lines(study.entries), study.best.elbo, markers=MARKERS, upper=upper).figure
@@ -69,7 +69,7 @@ def _race_figure(study: Study) -> Any:
 # -- what was done -----------------------------------------------------------------------------------
 
 
-def _model(study: Study, settings: Settings) -> list[Any]:
+def _model(study: GlassStudy, settings: Settings) -> list[Any]:
     data, surface = study.data, study.surfaces[PAPERS]
     n, m, columns = data.y.size, data.y_test.size, len(data.features)
     return [
@@ -92,7 +92,7 @@ def _model(study: Study, settings: Settings) -> list[Any]:
     ]
 
 
-def _grid(study: Study, figures: dict[str, Any]) -> list[Any]:
+def _grid(study: GlassStudy, figures: dict[str, Any]) -> list[Any]:
     surface, cold, star = study.surfaces[PAPERS], study.cold, study.stars[PAPERS]
     assert surface.bits is not None
     i, j = np.unravel_index(int(np.argmin(surface.bits)), surface.bits.shape)
@@ -131,7 +131,7 @@ def _grid(study: Study, figures: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _repeats(surface: Surface) -> str:
+def _repeats(surface: GlassSurface) -> str:
     if not surface.repeated:
         return "No fit had to be begun again."
     return f"{surface.repeated} fits did not converge from there and were begun again at the default start."
@@ -144,7 +144,7 @@ def _share(x: float) -> str:
 # -- the clock ---------------------------------------------------------------------------------------
 
 
-def _clock(study: Study, figure: Any) -> list[Any]:
+def _clock(study: GlassStudy, figure: Any) -> list[Any]:
     star, n = study.stars[PAPERS], study.data.y.size
     latents = study.best.posterior.latent_mean.shape[0]
     return [
@@ -173,7 +173,7 @@ def _clock(study: Study, figure: Any) -> list[Any]:
     ]
 
 
-def _claims(study: Study) -> list[str]:
+def _claims(study: GlassStudy) -> list[str]:
     """What the paper says about the clock, beside what this run measured."""
     out = []
     for name in (OPPER, OPPER_WHITE):
@@ -228,7 +228,7 @@ def _each(entry: Any) -> float:
     return np.nan if entry.solution is None else entry.seconds / max(1, entry.solution.n_iter)
 
 
-def _agreement(study: Study) -> list[Any]:
+def _agreement(study: GlassStudy) -> list[Any]:
     rows, apart = [], []
     for e in study.ends:
         if e.solution is None:
@@ -253,7 +253,7 @@ def _agreement(study: Study) -> list[Any]:
 # -- features, splits, bounds ------------------------------------------------------------------------
 
 
-def _robustness(study: Study, settings: Settings) -> list[Any]:
+def _robustness(study: GlassStudy, settings: Settings) -> list[Any]:
     nine = study.stars[PAPERS]
     bits = [s.bits for s in study.without]
     harm, help_ = max(study.without, key=lambda s: -s.elbo), max(study.without, key=lambda s: s.elbo)
@@ -299,7 +299,7 @@ def _row(name: str, s: Star) -> list[str]:
     ]
 
 
-def _bounds(study: Study, figures: dict[str, Any]) -> list[Any]:
+def _bounds(study: GlassStudy, figures: dict[str, Any]) -> list[Any]:
     paper, tilted = study.stars[PAPERS], study.stars[TILTED]
     rows = [[*_row(name, s), f"{_least(study.surfaces[name]):.3f}"] for name, s in study.stars.items()]
     gap = max(s.largest_gap for s in study.stars.values())
@@ -336,14 +336,14 @@ def _bounds(study: Study, figures: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _least(surface: Surface) -> float:
+def _least(surface: GlassSurface) -> float:
     return np.nan if surface.bits is None else float(surface.bits.min())
 
 
 # -- for the terminal and for json -------------------------------------------------------------------
 
 
-def _summary(study: Study) -> list[str]:
+def _summary(study: GlassStudy) -> list[str]:
     surface, star = study.surfaces[PAPERS], study.stars[PAPERS]
     out = [
         f"{surface.gap.size} grid points certified to relative gap {surface.gap.max():.1e} in {surface.seconds:.2f} s.",
@@ -358,7 +358,7 @@ def _summary(study: Study) -> list[str]:
     return [*out, f"Time to within 0.1 nat, the dual Newton's ({unit:.3g} s) being 1: {'; '.join(times)}."]
 
 
-def _numbers(study: Study, settings: Settings) -> dict[str, Any]:
+def _numbers(study: GlassStudy, settings: Settings) -> dict[str, Any]:
     return {
         "versions": versions(),
         "settings": {"quick": settings.quick, "cap": study.cap, "seed": settings.seed},
@@ -380,5 +380,5 @@ def _numbers(study: Study, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _surface_numbers(s: Surface) -> dict[str, Any]:
+def _surface_numbers(s: GlassSurface) -> dict[str, Any]:
     return {**asdict(s), "best": {"log_s": s.best[0], "log_sigma": s.best[1], "negative": s.negative.min()}}

@@ -24,7 +24,7 @@ from ..inference import infer
 from ..likelihoods import BernoulliLogit
 from ..priors import Features
 from ..solvers import Solution
-from .race import LBFGS, Entry, Runner, all_runners, race, started
+from .race import LBFGS, RaceEntry, Runner, all_runners, race, started
 from .reproduce import Result, Settings
 
 INTERCEPT_VARIANCE = 100.0
@@ -33,7 +33,7 @@ Fit = Callable[..., Solution]
 
 
 @dataclass(frozen=True)
-class Design:
+class PimaDesign:
     """The data ready to fit: W (N, 8) with its column of ones first, y (N,), and the same of the test rows."""
 
     data: Pima
@@ -68,7 +68,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Learned:
+class MethodOnGrid:
     """One method along the grid, and its fit at its own best variance.
 
     evidence : its log evidence at each variance (V,)
@@ -88,7 +88,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Study:
+class LogisticStudy:
     """Everything the page shows.
 
     learned : by method: log-sum, tilted, Laplace, EP
@@ -99,9 +99,9 @@ class Study:
     entries : the race under the log-sum bound at its own variance, to ``optimum``
     """
 
-    design: Design
+    design: PimaDesign
     variances: np.ndarray
-    learned: dict[str, Learned]
+    learned: dict[str, MethodOnGrid]
     sampled: list[Sampled]
     common: float
     fits: dict[str, Solution]
@@ -111,18 +111,18 @@ class Study:
     exact_variance: float
     exact_bits: float
     exact_accuracy: float
-    entries: list[Entry]
+    entries: list[RaceEntry]
     optimum: Solution
     cap: float
 
 
-def prepare() -> Design:
+def prepare() -> PimaDesign:
     """Standardise by the training rows' mean and standard deviation."""
     data = load_pima()
     X, train = data.X, data.train
     Z = (X - X[train].mean(0)) / X[train].std(0)
     W = np.column_stack([np.ones(len(Z)), Z])
-    return Design(data, W[train], data.y[train], W[data.test], data.y[data.test])
+    return PimaDesign(data, W[train], data.y[train], W[data.test], data.y[data.test])
 
 
 def methods() -> dict[str, Fit]:
@@ -138,7 +138,7 @@ def methods() -> dict[str, Fit]:
     }
 
 
-def learn(name: str, fit: Fit, design: Design, variances: np.ndarray) -> Learned:
+def learn(name: str, fit: Fit, design: PimaDesign, variances: np.ndarray) -> MethodOnGrid:
     """Walk along the grid, each fit started from the last where the method can, and keep the best."""
     evidence, last = np.empty(variances.size), None
     for i, variance in enumerate(variances):
@@ -152,7 +152,7 @@ def learn(name: str, fit: Fit, design: Design, variances: np.ndarray) -> Learned
     h, rho = solution.posterior.predict(design=design.W_test)
     scores = BernoulliLogit("log-sum").predictive_log_density(design.y_test, h, rho)
     right = (np.asarray(h) > 0) == (design.y_test == 1)
-    return Learned(name, evidence, variance, solution, float(-np.mean(scores) / np.log(2)), float(right.mean()))
+    return MethodOnGrid(name, evidence, variance, solution, float(-np.mean(scores) / np.log(2)), float(right.mean()))
 
 
 def unbounded(solution: Solution, y: np.ndarray) -> float:
@@ -163,7 +163,7 @@ def unbounded(solution: Solution, y: np.ndarray) -> float:
     return solution.elbo + float(np.sum(loose))
 
 
-def sample(design: Design, variance: float, draws: int, rng: np.random.Generator) -> Sampled:
+def sample(design: PimaDesign, variance: float, draws: int, rng: np.random.Generator) -> Sampled:
     """log p(y) = log mean of p(y, z) / t(z), z drawn from a Student t at the mode with the curvature there.
 
     It shares nothing with the fits above: the mode is found here.
@@ -222,7 +222,7 @@ def runners(start: np.ndarray, quick: bool) -> list[Runner]:
     return [first, second, *([] if quick else [own]), *others]
 
 
-def study(settings: Settings) -> Study:
+def study(settings: Settings) -> LogisticStudy:
     """Compute everything; nothing is drawn."""
     design, rng = prepare(), np.random.default_rng(settings.seed)
     variances = np.geomspace(0.02, 5.0, 9 if settings.quick else 49)
@@ -254,7 +254,7 @@ def study(settings: Settings) -> Study:
         tick=settings.tick,
     )
     at_common = {name: fit(design.prior(common), design.y) for name, fit in fits.items()}
-    return Study(
+    return LogisticStudy(
         design=design,
         variances=variances,
         learned=learned,

@@ -9,7 +9,7 @@ import numpy as np
 from ..plots import plot_forest, plot_race
 from ..plots.base import DASHES, GREY, MARKERS, PALETTE, new_figure, quiet
 from ..report import Picture, Pre, Row, Section, Table
-from .logistic import INTERCEPT_VARIANCE, Study
+from .logistic import INTERCEPT_VARIANCE, LogisticStudy
 from .race import WITHIN, finishers, methods_table, race_lines, race_numbers, race_table
 from .reproduce import Result
 
@@ -25,7 +25,7 @@ WORDS = {
 }
 
 
-def page(found: Study) -> Result:
+def page(found: LogisticStudy) -> Result:
     """Numbers, figures and sections."""
     paper, tilted, truth = found.learned["log-sum"], found.learned["tilted"], found.truth
     best = found.optimum.elbo
@@ -91,7 +91,7 @@ def page(found: Study) -> Result:
     )
 
 
-def _evidence(found: Study) -> Any:
+def _evidence(found: LogisticStudy) -> Any:
     """Log evidence against the prior variance, by method, and below it how far each is from the truth."""
     figure = new_figure(5.0, 5.8)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.1, 1))
@@ -119,7 +119,7 @@ def _evidence(found: Study) -> Any:
     return figure
 
 
-def _weights(found: Study) -> Any:
+def _weights(found: LogisticStudy) -> Any:
     fits = [found.learned[name] for name in ("log-sum", "tilted")]
     mean = np.stack([one.solution.posterior.latent_mean for one in fits] + [found.exact.mean])
     sd = np.stack([np.sqrt(one.solution.posterior.latent_variance) for one in fits] + [found.exact.sd])
@@ -133,11 +133,11 @@ def _weights(found: Study) -> Any:
     ).figure
 
 
-def _race(found: Study) -> Any:
+def _race(found: LogisticStudy) -> Any:
     return plot_race(race_lines(found.entries), found.optimum.elbo).figure
 
 
-def _bounds(found: Study, figures: dict[str, Any]) -> Section:
+def _bounds(found: LogisticStudy, figures: dict[str, Any]) -> Section:
     design, truth = found.design, found.truth
     rows = [
         [
@@ -206,7 +206,7 @@ def _bounds(found: Study, figures: dict[str, Any]) -> Section:
     )
 
 
-def _posteriors(found: Study) -> Section:
+def _posteriors(found: LogisticStudy) -> Section:
     truth = found.truth
     header = ["coefficient", *found.fits, "importance sampling"]
     moments = [(fit.posterior.latent_mean, np.sqrt(fit.posterior.latent_variance)) for fit in found.fits.values()]
@@ -238,7 +238,7 @@ def _posteriors(found: Study) -> Section:
     )
 
 
-def _race_section(found: Study, figures: dict[str, Any]) -> Section:
+def _race_section(found: LogisticStudy, figures: dict[str, Any]) -> Section:
     best, (n, L) = found.optimum.elbo, found.design.W.shape
     newton = found.entries[0]
     covariances = L * (L + 1) // 2

@@ -39,7 +39,7 @@ class Runner:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RaceEntry:
     """A method at the finish: its solution, or the sentence why it could not run."""
 
     runner: Runner
@@ -123,7 +123,7 @@ def race(
     max_iter: int = 100_000,
     repeats: Mapping[str, int] | None = None,
     tick: Tick = silent,
-) -> list[Entry]:
+) -> list[RaceEntry]:
     """Run each method on ``model = (likelihood, prior, y)`` until it converges or ``cap`` seconds have passed.
 
     ``best`` is the certified optimum of the bound. A method that shares the bound also stops once it is within a tenth
@@ -139,7 +139,7 @@ def race(
     return entries
 
 
-def _one(model: tuple[Any, Any, Any], runner: Runner, best: float, cap: float, tol: float, max_iter: int) -> Entry:
+def _one(model: tuple[Any, Any, Any], runner: Runner, best: float, cap: float, tol: float, max_iter: int) -> RaceEntry:
     capped = False
 
     def judge(row: dict[str, float]) -> bool:
@@ -150,11 +150,11 @@ def _one(model: tuple[Any, Any, Any], runner: Runner, best: float, cap: float, t
     try:
         solution = runner.call(*model, tol=tol, max_iter=max_iter, callback=judge)
     except Refusal as error:
-        return Entry(runner, None, str(error))
-    return Entry(runner, solution, "", capped)
+        return RaceEntry(runner, None, str(error))
+    return RaceEntry(runner, solution, "", capped)
 
 
-def race_table(entries: Sequence[Entry], best: float, caption: str = "") -> Table:
+def race_table(entries: Sequence[RaceEntry], best: float, caption: str = "") -> Table:
     """Seconds to come within each distance of ``WITHIN``, and the ratio to the first entry (the dual Newton)."""
     if not entries:
         raise problem("race_table", "no entries", "at least one method")
@@ -182,7 +182,7 @@ def race_table(entries: Sequence[Entry], best: float, caption: str = "") -> Tabl
     return Table(header, rows, caption)
 
 
-def others_table(entries: Sequence[Entry], caption: str) -> Table:
+def others_table(entries: Sequence[RaceEntry], caption: str) -> Table:
     """Methods with another objective or a smaller family: what they say of the evidence."""
     rows = []
     for entry in entries:
@@ -192,24 +192,24 @@ def others_table(entries: Sequence[Entry], caption: str) -> Table:
     return Table(["method", "own estimate of log p(y)", "elbo of its q", "seconds", "end"], rows, caption)
 
 
-def methods_table(entries: Sequence[Entry]) -> Table:
+def methods_table(entries: Sequence[RaceEntry]) -> Table:
     """The settings of each method, and why one could not run."""
     rows = [[entry.name, entry.refused or entry.runner.settings] for entry in entries]
     return Table(["method", "settings"], rows, "The methods")
 
 
-def race_lines(entries: Sequence[Entry], column: str = "elbo") -> list[tuple[str, Any, Any, Any]]:
+def race_lines(entries: Sequence[RaceEntry], column: str = "elbo") -> list[tuple[str, Any, Any, Any]]:
     """The traces of those that ran, as ``plots.plot_race`` takes them."""
     traces = [(entry.name, entry.solution.trace) for entry in entries if entry.solution is not None]
     return [(name, trace["seconds"], trace[column], trace["iteration"]) for name, trace in traces]
 
 
-def finishers(entries: Sequence[Entry]) -> list[Solution]:
+def finishers(entries: Sequence[RaceEntry]) -> list[Solution]:
     """The solutions of the methods of this bound that were not capped."""
     return [e.solution for e in entries if e.runner.same_bound and e.solution is not None and not e.capped]
 
 
-def race_numbers(entries: Sequence[Entry], best: float) -> list[dict[str, Any]]:
+def race_numbers(entries: Sequence[RaceEntry], best: float) -> list[dict[str, Any]]:
     """The same for json, with the traces."""
     out = []
     for entry in entries:

@@ -30,7 +30,7 @@ from .race import (
     NEWTON,
     OPPER_WHITE,
     WITHIN,
-    Entry,
+    RaceEntry,
     Runner,
     all_runners,
     methods_table,
@@ -49,7 +49,7 @@ WIDTH = 1.959964  # of a 95 % interval, in standard deviations
 
 
 @dataclass(frozen=True)
-class Grid:
+class VolatilityGrid:
     """The evidence over (variance, phi), each fit certified and started from its neighbour's.
 
     evidence : the elbo (len(variances), len(phis))
@@ -78,7 +78,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Volatility:
+class VolatilityStudy:
     """The fitted series. Arrays over days are (N,).
 
     sd, lower, upper : posterior median and 95 % interval of the daily standard deviation exp(eta/2), in percent
@@ -87,14 +87,14 @@ class Volatility:
     """
 
     data: ExchangeRate
-    grid: Grid
+    grid: VolatilityGrid
     solution: Solution
     sd: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
     constant: Solution
     without_zeros: Solution
-    entries: list[Entry]
+    entries: list[RaceEntry]
     cap: float
 
     @property
@@ -124,7 +124,7 @@ def dense(n: int, variance: float, phi: float) -> DenseCovariance:
     return DenseCovariance(variance * phi**lag + INTERCEPT_VARIANCE)
 
 
-def search(y: np.ndarray, variances: np.ndarray, phis: np.ndarray, settings: Settings) -> Grid:
+def search(y: np.ndarray, variances: np.ndarray, phis: np.ndarray, settings: Settings) -> VolatilityGrid:
     """Fit every pair of the grid."""
     model, likelihood = field(y.size), StochasticVolatility()
     evidence, gap, iterations, seconds = np.empty((variances.size, phis.size)), 0.0, 0, time.perf_counter()
@@ -139,7 +139,7 @@ def search(y: np.ndarray, variances: np.ndarray, phis: np.ndarray, settings: Set
             evidence[i, j], iterations = last.elbo, iterations + last.n_iter
             gap = max(gap, last.gap / max(1.0, abs(last.elbo)))
         settings.tick(f"grid: variance {variance:.3g}, elbo up to {evidence[i].max():.2f}")
-    return Grid(variances, phis, evidence, gap, iterations, time.perf_counter() - seconds)
+    return VolatilityGrid(variances, phis, evidence, gap, iterations, time.perf_counter() - seconds)
 
 
 def start_line(y: np.ndarray) -> np.ndarray:
@@ -169,7 +169,7 @@ def _on_dense(runner: Runner, prior: DenseCovariance) -> Runner:
     return replace(runner, name=f"{runner.name}, dense", call=call, settings=f"{runner.settings}; dense prior")
 
 
-def study(settings: Settings) -> Volatility:
+def study(settings: Settings) -> VolatilityStudy:
     """Compute everything; nothing is drawn."""
     data = load_stochvol()
     y, n, likelihood = data.returns, data.returns.size, StochasticVolatility()
@@ -189,7 +189,7 @@ def study(settings: Settings) -> Volatility:
         repeats={} if settings.quick else dict.fromkeys(short, 5),
         tick=settings.tick,
     )
-    return Volatility(
+    return VolatilityStudy(
         data=data,
         grid=grid,
         solution=solution,
@@ -211,7 +211,7 @@ def run(settings: Settings) -> Result:
 
 
 # -- The page ----------------------------------------------------------------------------------------
-def page(found: Volatility) -> Result:
+def page(found: VolatilityStudy) -> Result:
     """Numbers, figures and sections."""
     grid, sol, best = found.grid, found.solution, found.solution.elbo
     variance, phi = grid.best
@@ -255,13 +255,13 @@ def page(found: Volatility) -> Result:
     )
 
 
-def _without_zeros(found: Volatility) -> np.ndarray:
+def _without_zeros(found: VolatilityStudy) -> np.ndarray:
     """By how much the daily sd would be larger with the days of no change left out (N,)."""
     change = np.asarray(found.without_zeros.posterior.mean) - np.asarray(found.solution.posterior.mean)
     return np.exp(change / 2)
 
 
-def _told(entries: list[Entry], best: float) -> list[str]:
+def _told(entries: list[RaceEntry], best: float) -> list[str]:
     """One line a method for the terminal."""
     lines = []
     for entry in entries:
@@ -273,7 +273,7 @@ def _told(entries: list[Entry], best: float) -> list[str]:
     return lines
 
 
-def _path(found: Volatility) -> object:
+def _path(found: VolatilityStudy) -> object:
     ax = plot_path(
         found.data.dates,
         found.sd,
@@ -294,7 +294,7 @@ def _path(found: Volatility) -> object:
     return ax.figure
 
 
-def _grid(found: Volatility) -> object:
+def _grid(found: VolatilityStudy) -> object:
     grid = found.grid
     loss = grid.evidence - grid.evidence.max()
     low = float(np.floor(loss.min()))
@@ -317,13 +317,13 @@ def _grid(found: Volatility) -> object:
     return ax.figure
 
 
-def _race(found: Volatility) -> object:
+def _race(found: VolatilityStudy) -> object:
     ax = plot_race(race_lines(found.entries), found.solution.elbo)
     ax.set_ylim(5e-5, 1e5)  # EP begins at the prior, whose elbo is astronomically low
     return ax.figure
 
 
-def _what(found: Volatility, figures: dict[str, object]) -> Section:
+def _what(found: VolatilityStudy, figures: dict[str, object]) -> Section:
     data, sol = found.data, found.solution
     variance, phi = found.grid.best
     calm, wild = (
@@ -368,7 +368,7 @@ def _what(found: Volatility, figures: dict[str, object]) -> Section:
     )
 
 
-def _grid_section(found: Volatility, figures: dict[str, object]) -> Section:
+def _grid_section(found: VolatilityStudy, figures: dict[str, object]) -> Section:
     grid = found.grid
     variance, phi = grid.best
     rows, columns = grid.evidence.shape
@@ -391,7 +391,7 @@ def _grid_section(found: Volatility, figures: dict[str, object]) -> Section:
     )
 
 
-def _remarks(found: Volatility) -> list[str]:
+def _remarks(found: VolatilityStudy) -> list[str]:
     """What the table says, in words that follow from its numbers."""
     best, named = found.solution.elbo, {entry.name: entry for entry in found.entries}
     steps = [e.iterations_to(best - WITHIN[-1]) for e in found.entries[:2]]
@@ -421,7 +421,7 @@ def _remarks(found: Volatility) -> list[str]:
     return out
 
 
-def _race_section(found: Volatility, figures: dict[str, object]) -> Section:
+def _race_section(found: VolatilityStudy, figures: dict[str, object]) -> Section:
     best, n = found.solution.elbo, found.data.returns.size
     table = race_table(found.entries, best, f"Time to come within 0.1 and 0.001 nat of {best:.4f}")
     named = {entry.name: entry for entry in found.entries}

@@ -13,7 +13,7 @@ from typing import Any
 from ...inference import infer
 from ...solvers.base import Solver
 from ...solvers.solution import Solution
-from .laplace_ep import EP, Laplace
+from .laplace_ep import EP, LaplaceSolver
 from .mean_and_lam import CoordinateAscent, OpperArchambeau
 from .primal import Primal, banded_primal
 
@@ -34,7 +34,7 @@ def _method(solver: Callable[..., Solver], max_iter: int, **fixed: Any) -> Calla
     return run
 
 
-laplace = _method(Laplace, 200)
+laplace = _method(LaplaceSolver, 200)
 ep = _method(EP, 200)
 coordinate_ascent = _method(CoordinateAscent, 1000)
 opper_archambeau = _method(OpperArchambeau, 10_000)

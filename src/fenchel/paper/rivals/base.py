@@ -379,7 +379,7 @@ class Valued(Protocol):
 V = TypeVar("V", bound=Valued)
 
 
-class Surface(Landscape[V]):
+class BoundSurface(Landscape[V]):
     """Minus the bound over some coordinates x of q, those in ``walls`` (bool, as x) above zero."""
 
     walls: np.ndarray
@@ -420,7 +420,7 @@ def starts(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
     return out
 
 
-def climb(surface: Surface[V], point: Point, memory: int, stopping: Stopping) -> Outcome:
+def climb(surface: BoundSurface[V], point: Point, memory: int, stopping: Stopping) -> Outcome:
     """L-BFGS with Wolfe steps from the best of ``starts`` until ``stopping`` ends it."""
     x = min((surface.start(*pair) for pair in starts(point)), key=lambda x: surface.value(surface.at(x)))
     places = ((partial(surface.judged, place), step) for place, step in descend(surface, x, memory))

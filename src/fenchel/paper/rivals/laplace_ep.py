@@ -63,7 +63,7 @@ class ModeCandidate(Candidate):
         return self.estimate
 
 
-class Laplace(Solver):
+class LaplaceSolver(Solver):
     """Laplace's approximation, by Newton's method with a line search.
 
     ``sol.log_evidence`` is Laplace's estimate, which is no bound; ``converged`` says that the mode was found, to

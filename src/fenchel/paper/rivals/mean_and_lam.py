@@ -41,7 +41,7 @@ from ...priors.predictors import BlockFactor
 from ...problem import Point, Problem
 from ...solvers.base import Outcome, Solver, Stopping
 from ...solvers.lbfgs import Landscape, descend
-from .base import Candidate, Expected, Geometry, Surface, climb, dual_form, expected, explicit, iterate, starts
+from .base import Candidate, Expected, Geometry, BoundSurface, climb, dual_form, expected, explicit, iterate, starts
 
 
 class OpperArchambeau(Solver):
@@ -103,7 +103,7 @@ class MeanLamPoint:
         return np.concatenate([self.surface.mean_slope(self.v, self.loss.alpha), d_lam.ravel()])
 
 
-class MeanLamSurface(Surface[MeanLamPoint]):
+class MeanLamSurface(BoundSurface[MeanLamPoint]):
     """-P over (mean, lam)."""
 
     def __init__(self, geometry: Geometry, mean: str, log: bool, start: Point) -> None:

@@ -34,7 +34,7 @@ from ...checks import problem as refusal
 from ...linalg.arrays import to_numpy
 from ...problem import Point, Problem
 from ...solvers.base import Outcome, Solver, Stopping
-from .base import Candidate, Geometry, Surface, climb, expected, explicit
+from .base import Candidate, Geometry, BoundSurface, climb, expected, explicit
 
 _NAMES: dict[str | int, str] = {"matrix": "primal_full", 0: "mean_field"}
 
@@ -62,13 +62,13 @@ class Primal(Solver):
         surface = PrimalSurface(geometry, self._parts(geometry), start, restricted=not isinstance(self.covariance, str))
         return climb(surface, start, self.memory, stopping)
 
-    def _parts(self, geometry: Geometry) -> list[Part]:
+    def _parts(self, geometry: Geometry) -> list[CovarianceBlock]:
         if self.covariance == "matrix":
             return [FullMatrix(X) for X in geometry.X]
         if self.covariance == "factor":
             return [FullFactor(X) for X in geometry.X]
         geometry.need_proper("a covariance of z with few entries")
-        parts: list[Part] = []
+        parts: list[CovarianceBlock] = []
         for b, W in enumerate(geometry.predictors.designs):
             rows = np.asarray(W.toarray())
             all_rows = np.array_equal(rows, np.eye(rows.shape[1]))
@@ -85,7 +85,7 @@ def banded_primal(bandwidth: int | None = None, memory: int = 20) -> Primal:
     return Primal("factor" if bandwidth is None else int(bandwidth), memory)
 
 
-class PrimalPoint:
+class MeanFactorPoint:
     """P at one (u, covariance)."""
 
     def __init__(self, surface: PrimalSurface, x: np.ndarray) -> None:
@@ -106,7 +106,7 @@ class PrimalPoint:
     def mean_slope(self) -> np.ndarray:
         return self.u + self.surface.geometry.adjoint(self.loss.alpha)
 
-    def _by_part(self) -> Iterator[tuple[Part, Any, np.ndarray]]:
+    def _by_part(self) -> Iterator[tuple[CovarianceBlock, Any, np.ndarray]]:
         """Each part, what its evaluation left behind, and its lam."""
         lam = [np.asarray(part) for part in self.surface.geometry.blocks.split(self.loss.lam)]
         return zip(self.surface.parts, self.states, lam, strict=True)
@@ -122,10 +122,10 @@ class PrimalPoint:
         return 0.5 * float(self.mean_slope @ self.mean_slope) + float(sum(each))
 
 
-class PrimalSurface(Surface[PrimalPoint]):
+class PrimalSurface(BoundSurface[MeanFactorPoint]):
     """-P over (u, covariance parts)."""
 
-    def __init__(self, geometry: Geometry, parts: list[Part], start: Point, restricted: bool) -> None:
+    def __init__(self, geometry: Geometry, parts: list[CovarianceBlock], start: Point, restricted: bool) -> None:
         self.geometry, self.problem, self.parts, self.near = geometry, geometry.problem, parts, start.s
         self.restricted = restricted
         sizes = [sum(geometry.sizes), *(part.size for part in parts)]
@@ -140,10 +140,10 @@ class PrimalSurface(Surface[PrimalPoint]):
         )
         return x
 
-    def at(self, x: np.ndarray) -> PrimalPoint:
-        return PrimalPoint(self, x)
+    def at(self, x: np.ndarray) -> MeanFactorPoint:
+        return MeanFactorPoint(self, x)
 
-    def judged(self, point: PrimalPoint) -> Candidate:
+    def judged(self, point: MeanFactorPoint) -> Candidate:
         def roots() -> list[np.ndarray]:
             return [part.root(state) for part, state in zip(self.parts, point.states, strict=True)]
 
@@ -168,7 +168,7 @@ class Member(Candidate):
 
 
 # -- ways to write a covariance as a flat vector ---------------------------------------------------------
-class Part(ABC):
+class CovarianceBlock(ABC):
     """One block's covariance. ``size`` numbers; ``state`` is what an evaluation leaves behind."""
 
     size: int
@@ -198,7 +198,7 @@ class Part(ABC):
         return np.zeros(self.size, dtype=bool)
 
 
-class FullFactor(Part):
+class FullFactor(CovarianceBlock):
     """A lower triangular C in whitened latents: F = X, P = I."""
 
     def __init__(self, X: np.ndarray) -> None:
@@ -234,7 +234,7 @@ class FullFactor(Part):
         return np.asarray(state[0])
 
 
-class FullMatrix(Part):
+class FullMatrix(CovarianceBlock):
     """V itself, in whitened latents; off-diagonal entries times sqrt(2), so that lengths are Frobenius norms."""
 
     def __init__(self, X: np.ndarray) -> None:
@@ -276,7 +276,7 @@ class FullMatrix(Part):
         return np.asarray(state)
 
 
-class BandFactor(Part):
+class BandFactor(CovarianceBlock):
     """C with C_ij = 0 unless 0 <= i - j <= width, in the latents z themselves: F = W, P = Sigma^-1.
 
     width 0 is mean field. Rows are scaled to a P with unit diagonal, so that all variables are of order one. Held as
