@@ -37,7 +37,7 @@ from sklearn.decomposition import PCA, FactorAnalysis
 
 import fenchel
 from fenchel.datasets import load_house_votes, load_verbal_aggression, load_zoo
-from fenchel.factors.columns import Table, read
+from fenchel.factors.columns import FactorTable, read
 from fenchel.factors.learning import learn
 from fenchel.factors.model import FactorModel, Parameters
 from fenchel.factors.selection import fitted, held_out, hide, integrated, without_factors
@@ -48,7 +48,7 @@ from fenchel.priors.batched import BatchedFeatures
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
-def tables() -> dict[str, Table]:
+def tables() -> dict[str, FactorTable]:
     zoo = load_zoo()
     legs = zoo.feature_names.index("legs")
     return {
@@ -59,7 +59,7 @@ def tables() -> dict[str, Table]:
     }
 
 
-def bounded(table: Table, bound: str) -> list[Likelihood]:
+def bounded(table: FactorTable, bound: str) -> list[Likelihood]:
     """The columns' likelihoods under another bound, where they have it."""
     return [
         own.changed(bound=bound) if bound in own.bounds and own.n_predictors == 1 else own for own in table.likelihoods
@@ -71,7 +71,7 @@ def bits(log_p: np.ndarray) -> float:
     return float(-np.nanmean(log_p) / np.log(2))
 
 
-def by_evidence(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: str) -> int:
+def by_evidence(table: FactorTable, mask: np.ndarray, sizes: tuple[int, ...], bound: str) -> int:
     """The number of factors with the largest evidence of the cells that are not in ``mask``."""
     rest, best, chosen, worse = np.where(mask, np.nan, table.values), -np.inf, sizes[0], 0
     for size in sizes:
@@ -84,9 +84,9 @@ def by_evidence(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: s
     return chosen
 
 
-def by_cells(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: str) -> int:
+def by_cells(table: FactorTable, mask: np.ndarray, sizes: tuple[int, ...], bound: str) -> int:
     """The number of factors that predicts another tenth of the cells best, those in ``mask`` unseen."""
-    rest = Table(table.columns, np.where(mask, np.nan, table.values), table.frame)
+    rest = FactorTable(table.columns, np.where(mask, np.nan, table.values), table.frame)
     inner, best, chosen, worse = hide(rest.values, 0.1, np.random.default_rng(99)), np.inf, sizes[0], 0
     for size in sizes:
         value = bits(held_out(FactorModel(bounded(table, bound), size), rest, inner))
@@ -96,11 +96,11 @@ def by_cells(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: str)
     return chosen
 
 
-def ours(table: Table, mask: np.ndarray, size: int, bound: str) -> float:
+def ours(table: FactorTable, mask: np.ndarray, size: int, bound: str) -> float:
     return bits(held_out(FactorModel(bounded(table, bound), size), table, mask))
 
 
-def indicators(table: Table) -> tuple[np.ndarray, list[slice]]:
+def indicators(table: FactorTable) -> tuple[np.ndarray, list[slice]]:
     """0/1 columns: one for two levels, K for K; NaN for holes."""
     parts, slices, at = [], [], 0
     for j, column in enumerate(table.columns):
@@ -112,7 +112,7 @@ def indicators(table: Table) -> tuple[np.ndarray, list[slice]]:
     return np.concatenate(parts, axis=1), slices
 
 
-def gaussian_pca(table: Table, mask: np.ndarray, size: int, sweeps: int = 500) -> np.ndarray:
+def gaussian_pca(table: FactorTable, mask: np.ndarray, size: int, sweeps: int = 500) -> np.ndarray:
     """log p of the hidden cells by clipped low-rank values."""
     X, slices = indicators(table)
     wide = np.concatenate([np.repeat(mask[:, [j]], s.stop - s.start, axis=1) for j, s in enumerate(slices)], axis=1)
@@ -143,9 +143,9 @@ def gaussian_pca(table: Table, mask: np.ndarray, size: int, sweeps: int = 500) -
     return out
 
 
-def pca_size(table: Table, mask: np.ndarray, sizes: range) -> int:
+def pca_size(table: FactorTable, mask: np.ndarray, sizes: range) -> int:
     """The number of factors that predicts another tenth of the cells best, those in ``mask`` unseen."""
-    rest = Table(table.columns, np.where(mask, np.nan, table.values), table.frame)
+    rest = FactorTable(table.columns, np.where(mask, np.nan, table.values), table.frame)
     inner = hide(rest.values, 0.1, np.random.default_rng(99))
     return min(sizes, key=lambda size: bits(gaussian_pca(rest, inner, size)))
 
@@ -253,7 +253,7 @@ def cpu(work: Callable[[], object], repeats: int = 3) -> float:
     return float(np.median(found))
 
 
-def categorical(rows: int = 683, columns: int = 35, size: int = 3) -> Table:
+def categorical(rows: int = 683, columns: int = 35, size: int = 3) -> FactorTable:
     rng = np.random.default_rng(0)
     z, out = rng.normal(size=(rows, size)), np.empty((rows, columns))
     for j in range(columns):

@@ -25,9 +25,9 @@ from fenchel.terms import (
     Covariate,
     DataTable,
     LevelTerm,
-    Rows,
     SumOfTerms,
     Term,
+    TermRows,
     correlation,
     deviation,
     register,
@@ -73,7 +73,7 @@ class Spline(Term):
         inner = np.linspace(self.low, self.high, self.n_latents - 2)
         knots = np.r_[[self.low] * 3, inner, [self.high] * 3]
         inside = np.clip(x, self.low, self.high)
-        return Rows(sp.csr_array(BSpline.design_matrix(inside, knots, 3)), x[:, None])
+        return TermRows(sp.csr_array(BSpline.design_matrix(inside, knots, 3)), x[:, None])
 
     def shown(self):
         grid = np.linspace(self.low, self.high, 11)
@@ -128,11 +128,11 @@ class Correlated(LevelTerm):
         known = codes >= 0
         at = np.repeat(np.flatnonzero(known), 2), (2 * codes[known, None] + [0, 1]).ravel()
         design = sp.csr_array((pair[known].ravel(), at), shape=(codes.size, self.n_latents))
-        return Rows(design, np.zeros((codes.size, 0)), codes, np.where(known[:, None], 0.0, pair))
+        return TermRows(design, np.zeros((codes.size, 0)), codes, np.where(known[:, None], 0.0, pair))
 
     def shown(self):
         labels = [(level, what) for level in self.levels for what in ("intercept", "slope")]
-        return labels, Rows(sp.eye_array(self.n_latents, format="csr"), np.zeros((self.n_latents, 0)))
+        return labels, TermRows(sp.eye_array(self.n_latents, format="csr"), np.zeros((self.n_latents, 0)))
 
 
 def clock(n=240):
@@ -240,7 +240,7 @@ class Nodes(Term):
     def rows(self, table, new=False):
         codes = table.column(self.column).numbers().astype(int)
         at = np.arange(codes.size), codes
-        return Rows(
+        return TermRows(
             sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents)), np.zeros((codes.size, 0))
         )
 

@@ -36,7 +36,7 @@ Asked = Callable[[Likelihood, np.ndarray, slice], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Part:
+class PredictivePart:
     """One likelihood with marginals of eta, and its weight in the mixture."""
 
     weight: float
@@ -147,7 +147,7 @@ class Predictive:
         The numbers that the levels of y stand for: ``mean``, ``sd`` and quantiles are of these.
     labels : array (K,), optional
         What ``quantile`` and ``draws`` call the levels; default: ``values``.
-    parts : sequence of Part, optional
+    parts : sequence of PredictivePart, optional
         Of a mixture, which ``Predictive.mixture`` makes; its likelihoods differ in their own parameters alone.
 
     Examples
@@ -168,11 +168,11 @@ class Predictive:
         values: np.ndarray | None = None,
         labels: np.ndarray | None = None,
         *,
-        parts: Sequence[Part] | None = None,
+        parts: Sequence[PredictivePart] | None = None,
     ) -> None:
         self.likelihood, self.eta, self.values = likelihood, eta, values
         self.labels = values if labels is None else labels
-        self.parts = [Part(1.0, likelihood, eta)] if parts is None else list(parts)
+        self.parts = [PredictivePart(1.0, likelihood, eta)] if parts is None else list(parts)
 
     @classmethod
     def mixture(
@@ -185,10 +185,10 @@ class Predictive:
         labels: np.ndarray | None = None,
     ) -> Predictive:
         """y under a mixture of parts with weights (K,); ``eta`` are the marginals of all parts together."""
-        parts = [Part(*each) for each in zip(weights, likelihoods, etas, strict=True)]
+        parts = [PredictivePart(*each) for each in zip(weights, likelihoods, etas, strict=True)]
         return cls(likelihoods[0], eta, values, labels, parts=parts)
 
-    def _average(self, ask: Callable[[Part], np.ndarray]) -> np.ndarray:
+    def _average(self, ask: Callable[[PredictivePart], np.ndarray]) -> np.ndarray:
         if len(self.parts) == 1:
             return np.asarray(ask(self.parts[0]))
         return np.asarray(sum(part.weight * ask(part) for part in self.parts))
@@ -257,7 +257,7 @@ class Predictive:
     def survival(self, times: ArrayLike) -> np.ndarray:
         """P(y > t) of durations: (N,) for one time, (N, T) for several."""
 
-        def of_part(part: Part) -> np.ndarray:
+        def of_part(part: PredictivePart) -> np.ndarray:
             own: Any = part.likelihood
             return np.asarray(own.predictive_survival(times, part.h, part.rho))
 
@@ -309,13 +309,13 @@ class Predictive:
         """P(eta > threshold), of E[y | eta] or of y (N,)."""
         return self._average(lambda part: self._above(kind, part, threshold))
 
-    def _mean_at(self, part: Part, eta: np.ndarray) -> np.ndarray:
+    def _mean_at(self, part: PredictivePart, eta: np.ndarray) -> np.ndarray:
         """E[y | eta], like eta."""
         if self.values is None:
             return np.asarray(part.likelihood.mean_at(eta))
         return np.asarray(part.likelihood.probabilities_at(eta) @ self.values)
 
-    def _moments(self, kind: str, part: Part, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(self, kind: str, part: PredictivePart, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The first two moments (N,) about ``level``."""
         if kind == "link":
             above = part.h - level
@@ -323,7 +323,7 @@ class Predictive:
         if kind == "mean":
 
             def moments(own: Likelihood, eta: np.ndarray, rows: slice) -> np.ndarray:
-                above = self._mean_at(Part(1.0, own, part.eta), eta) - level[rows, None]
+                above = self._mean_at(PredictivePart(1.0, own, part.eta), eta) - level[rows, None]
                 return np.stack([above, above * above])
 
             first, second = part.average(moments)
@@ -334,7 +334,7 @@ class Predictive:
         above = part.mean - level
         return above, part.variance + above**2
 
-    def _above(self, kind: str, part: Part, threshold: float) -> np.ndarray:
+    def _above(self, kind: str, part: PredictivePart, threshold: float) -> np.ndarray:
         if kind == "link":
             return 1.0 - to_numpy(part.eta.cdf(threshold))
         if kind == "mean":
@@ -343,7 +343,7 @@ class Predictive:
             return np.asarray(part.probabilities @ (self.values > threshold))
         return 1.0 - part.cdf(threshold)
 
-    def _mean_above(self, part: Part, threshold: float) -> np.ndarray:
+    def _mean_above(self, part: PredictivePart, threshold: float) -> np.ndarray:
         """P(E[y | eta] > threshold) (N,), by halving for the eta at which it is reached."""
         reach = _REACH * to_numpy(part.eta.sd)
         low, high = part.h - reach, part.h + reach

@@ -33,7 +33,7 @@ from .linalg.dense import NotPositiveDefinite
 from .posterior import Posterior
 from .priors.base import Factor, Weights
 from .priors.class_contrasts import classes_factor
-from .priors.newton_systems import CoupledSystem, Step
+from .priors.newton_systems import CoupledSystem, SiteStep
 from .problem import Problem
 from .rounding import elbo_rounding
 
@@ -145,7 +145,7 @@ class PrimalPoint:
         self.enough = enough
         self.__dict__.pop("_strong_concavity", None)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: SiteStep) -> None:
         """Let the decrement of Newton's ``step`` from here bound the shortfall, if the step is short enough."""
         xp, rho = namespace(step.dh), self.rho
         moves = xp.abs(step.dh), xp.abs(step.drho) / xp.where(rho > 0.0, rho, xp.ones_like(rho))

@@ -170,9 +170,9 @@ class Problem:
         return None if bent else there
 
     # -- points ------------------------------------------------------------------------------------
-    def at(self, s: Array) -> Point:
+    def at(self, s: Array) -> DualPoint:
         """Evaluate the dual at s (N, P). A failed factorisation or a NaN is a point with dual = +inf."""
-        return Point(self, s)
+        return DualPoint(self, s)
 
     def default_start(self) -> Array:
         """The likelihood's start, its alpha shrunk until the prior's quadratic term no longer dominates.
@@ -260,7 +260,7 @@ class Problem:
         return asarray(out, values)
 
 
-class Point:
+class DualPoint:
     """The dual at one s: its value at once, everything that needs rho when first asked for."""
 
     certificate, measure = "duality", "relative gap"

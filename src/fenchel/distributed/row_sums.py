@@ -25,7 +25,7 @@ from ..likelihoods.base import Likelihood, Rows
 from ..linalg.design import Design
 from ..linalg.machine import one_thread
 from ..linalg.rows import PARALLEL
-from ..linalg.standardized import Moments
+from ..linalg.standardized import ColumnMoments
 from ..priors.base import EPS
 from .partitions import Block, Sums
 
@@ -230,13 +230,13 @@ class TableMoments(Stated):
         """The largest entry of each column."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
-    def columns(self) -> Moments:
+    def columns(self) -> ColumnMoments:
         """As ``linalg.standardized.column_moments`` says them."""
         square = np.diag(self.covariance) if self.about.ndim == 2 else self.covariance
         sd, one, zero = np.sqrt(np.maximum(square, 0.0)), self.low == self.high, np.zeros_like(self.mean)
         constant = one | (sd <= 4.0 * EPS * np.abs(self.mean))
         mean, rest = np.where(one, self.low, self.mean), np.where(one, zero, self.rest)
-        return Moments(mean, np.where(one, zero, sd), rest, constant)
+        return ColumnMoments(mean, np.where(one, zero, sd), rest, constant)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..linalg.dense import semidefinite_root
-from ..predictive import Part, Predictive
+from ..predictive import Predictive, PredictivePart
 from .base import LatentGaussianEstimator, generator, levels_of, validate_data, weights_of
 from .dask_rows import by_partition, in_partitions
 
@@ -166,7 +166,7 @@ def probability_quantiles(new: Predictive, levels: np.ndarray) -> np.ndarray:
     return np.concatenate(out)
 
 
-def _eta_draws(part: Part, rows: slice, normals: np.ndarray) -> np.ndarray:
+def _eta_draws(part: PredictivePart, rows: slice, normals: np.ndarray) -> np.ndarray:
     """eta of some rows (n, S, C) from standard normals (S, C), of one part of a mixture."""
     rho = part.rho[rows]
     if rho.ndim == 2:

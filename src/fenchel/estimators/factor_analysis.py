@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import as_pandas, choice, count, numeric, problem, refuse_device
 from ..distributed import is_dask
-from ..factors.columns import Column, Table, is_softmax, read
+from ..factors.columns import Column, FactorTable, is_softmax, read
 from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
 from ..factors.reading import is_frame, plain_array
 from ..factors.selection import by_evidence, fitted
@@ -184,7 +184,7 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
         table = read(self._checked(X, reset=True), self.likelihood, name, self.bound)
         values = table.values
         table.warn_of_guesses(name)
-        self._table = Table(table.columns, table.values[:0], table.frame)
+        self._table = FactorTable(table.columns, table.values[:0], table.frame)
         width = sum(own.n_predictors for own in table.likelihoods)
         chosen = str(self.n_components) == "auto"
         if not (chosen or (isinstance(self.n_components, (int, np.integer)) and 1 <= self.n_components <= width)):

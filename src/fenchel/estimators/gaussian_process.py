@@ -108,7 +108,7 @@ class KernelLatent(Latent):
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcess(LatentGaussianEstimator):
+class GaussianProcessEstimator(LatentGaussianEstimator):
     """What Gaussian processes share: their parameters, and the fit of a target."""
 
     kernel: Any = None
@@ -202,7 +202,7 @@ def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class GaussianProcessClassifier(GaussianProcess, Classification):
+class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     """Gaussian process classification: binary, or all classes jointly by one softmax.
 
     A replacement for ``sklearn.gaussian_process.GaussianProcessClassifier`` with one import changed. The approximation
@@ -270,7 +270,7 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
+class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     """Counts with a Gaussian process for the log rate: y ~ Poisson(exposure * exp(f(x))).
 
     Parameters

@@ -27,8 +27,7 @@ from ..inputs.fixed_columns import centres_and_units
 from ..inputs.observations import Target
 from ..likelihoods.base import Targets
 from ..linalg.dense import semidefinite_root
-from ..linalg.standardized import Contrasts, Standardized, column_moments
-from ..linalg.standardized import Moments as ColumnMoments
+from ..linalg.standardized import ColumnMoments, Contrasts, Standardized, column_moments
 from ..marginals import NormalMarginals
 from ..posterior import Posterior
 from ..priors.base import NewRows

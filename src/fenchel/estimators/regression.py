@@ -26,7 +26,7 @@ from ..linalg.arrays import ArrayLike
 from .base import validate_data, weights_of
 from .counts import Regression
 from .dask_rows import by_partition, in_partitions, partitions_target
-from .gaussian_process import GaussianProcess
+from .gaussian_process import GaussianProcessEstimator
 from .linear import LinearModel
 
 
@@ -147,7 +147,7 @@ def warn_unstated(where: str, word: str, likelihood: Likelihood) -> None:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class GaussianProcessRegressor(_Generic, GaussianProcess):
+class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
     """Gaussian process regression with any likelihood, and a certificate.
 
     Near to ``sklearn.gaussian_process.GaussianProcessRegressor``, but the noise variance is learned, ``return_std`` is

@@ -62,7 +62,7 @@ def _tilted(h: np.ndarray, rho: np.ndarray, near: np.ndarray) -> np.ndarray:
 
 
 @dataclass
-class Sites:
+class CellSites:
     """All potentials at one s, each (Q, R); 0 where a cell is missing or an ordered level has an open end."""
 
     value: np.ndarray  # (R,)  sum of k - mt alpha - const
@@ -74,7 +74,7 @@ class Sites:
     slack: np.ndarray  # (S, R)  probability of the reference level of each softmax column
 
 
-class Cells:
+class TableCells:
     """The cells of a table.
 
     values : (R, D), NaN where a cell is missing
@@ -83,7 +83,7 @@ class Cells:
 
     Attributes:
     soft, count, real : the potentials of each kind
-    softmax : for each K the potentials (n, K - 1) of the n columns with K levels, and their rows in ``Sites.slack``
+    softmax : for each K the potentials (n, K - 1) of the n columns with K levels, and their rows in ``CellSites.slack``
     ordered : column, first potential and levels of each ordered column
     seen : whether a cell has data
     live : whether there is a potential: a cell without data has none, an open end of a level neither
@@ -139,14 +139,14 @@ class Cells:
         ]
         self.constant = np.concatenate(constant).sum(axis=0)
 
-    def take(self, rows: np.ndarray) -> Cells:
+    def take(self, rows: np.ndarray) -> TableCells:
         """The cells of some rows of the table."""
         out = copy.copy(self)
         for name in ("y", "live", "seen", "target", "shift", "between", "constant"):
             setattr(out, name, getattr(self, name)[..., rows])
         return out
 
-    def sites(self, s: np.ndarray) -> Sites:
+    def sites(self, s: np.ndarray) -> CellSites:
         """Every potential at s (Q, R)."""
         soft, count, real, live = self.soft, self.count, self.real, self.live
         slack = np.empty((self.n_softmax, s.shape[1]))
@@ -180,9 +180,9 @@ class Cells:
         a, b = s[real] - self.mt[real], self.y[real] - self.mt[real]
         value[real] = 0.5 * (a * a - b * b) / self.v
         value = np.sum(value * live, axis=0) - self.constant
-        return Sites(value, tau, alpha, lam, slope, spread * live, slack)
+        return CellSites(value, tau, alpha, lam, slope, spread * live, slack)
 
-    def gap(self, s: np.ndarray, site: Sites, h: np.ndarray, rho: np.ndarray, g: np.ndarray) -> np.ndarray:
+    def gap(self, s: np.ndarray, site: CellSites, h: np.ndarray, rho: np.ndarray, g: np.ndarray) -> np.ndarray:
         """The gap of every row (R,), whose predictors have mean h and variance rho, g being the slope in tau."""
         soft, count, real, tau = self.soft, self.count, self.real, site.tau
         out = 0.5 * np.sum(g[real] ** 2 / self.v, axis=0)
@@ -216,7 +216,7 @@ class Cells:
         step = np.where(tilted, step, -g)
         return np.where(self.live[self.soft], _coin(tau, step) + 0.5 * rho * np.where(tilted, move, 0.0) ** 2, 0.0)
 
-    def bounded(self, site: Sites, ds: np.ndarray) -> np.ndarray:
+    def bounded(self, site: CellSites, ds: np.ndarray) -> np.ndarray:
         """ds with every move held to its reach; in a softmax, relative to the mean of all classes."""
         out = np.clip(ds, -self.reach, self.reach)
         for q, _ in self.softmax:

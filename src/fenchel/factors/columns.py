@@ -28,7 +28,7 @@ from ..checks import Refusal, choice, first_value, number, problem
 from ..likelihoods import BernoulliLogit, MultinomialLogit, Ordinal
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
-from .reading import Cells, Reading, Wanted, is_frame, listed, plain_array, readings, split, word
+from .reading import ColumnReading, RawColumn, Wanted, is_frame, listed, plain_array, readings, split, word
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Column:
         return [f"{self.name}={number(x) if isinstance(x, float) else x}" for x in self.levels]
 
 
-class Table:
+class FactorTable:
     """A table that was understood.
 
     Attributes
@@ -123,7 +123,7 @@ class Table:
             )
 
     def __repr__(self) -> str:
-        return f"Table({self.values.shape[0]} rows, {', '.join(f'{c.name}: {c.kind}' for c in self.columns)})"
+        return f"FactorTable({self.values.shape[0]} rows, {', '.join(f'{c.name}: {c.kind}' for c in self.columns)})"
 
     def encode(self, X: ArrayLike, where: str = "encode") -> np.ndarray:
         """New rows with the same columns as numbers (M, D).
@@ -215,7 +215,7 @@ def real_dtype(dtype: Any) -> Any:
     return "Float64" if dtype.kind in "iu" or isinstance(dtype, pd.CategoricalDtype) else dtype
 
 
-def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str = "tilted") -> Table:
+def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str = "tilted") -> FactorTable:
     """Understand a table.
 
     Parameters
@@ -230,7 +230,7 @@ def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str
 
     Returns
     -------
-    Table
+    FactorTable
 
     Examples
     --------
@@ -254,18 +254,18 @@ def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str
     )
     values = _stack(parts, cells)
     _check(columns, values, where)
-    return Table(columns, values, is_frame(X))
+    return FactorTable(columns, values, is_frame(X))
 
 
 # -- cells as numbers ----------------------------------------------------------------------------------
-def _stack(parts: list[np.ndarray], cells: list[Cells]) -> np.ndarray:
+def _stack(parts: list[np.ndarray], cells: list[RawColumn]) -> np.ndarray:
     values = np.full((cells[0].missing.size, len(cells)), np.nan)
     for d, (part, column) in enumerate(zip(parts, cells)):
         values[~column.missing, d] = part
     return values
 
 
-def _encode(cells: Cells, kind: Kind, levels: tuple[Any, ...], where: str) -> np.ndarray:
+def _encode(cells: RawColumn, kind: Kind, levels: tuple[Any, ...], where: str) -> np.ndarray:
     """The cells that are not missing as float64."""
     seen, name = cells.seen, cells.name
     if levels:
@@ -296,7 +296,7 @@ def _check(columns: Sequence[Column], values: np.ndarray, where: str) -> None:
                 raise Refusal(f"{where}: column {column.name!r}: {refusal}") from None
 
 
-def codes_of(cells: Cells, levels: tuple[Any, ...], where: str) -> np.ndarray:
+def codes_of(cells: RawColumn, levels: tuple[Any, ...], where: str) -> np.ndarray:
     """The number of each cell's level."""
     try:
         codes = pd.Index(levels, dtype=object).get_indexer(pd.Index(cells.seen, dtype=object))
@@ -368,7 +368,7 @@ def _named(where: str, what: str, word: Any) -> Wanted:
     return words().get(word)
 
 
-def levels_of(cells: Cells, reading: Reading, where: str) -> tuple[Kind, tuple[Any, ...]]:
+def levels_of(cells: RawColumn, reading: ColumnReading, where: str) -> tuple[Kind, tuple[Any, ...]]:
     """The likelihood of a column, or its class, with the levels in order: none for numbers."""
     name, seen, kind = cells.name, cells.seen, reading.kind
     if kind is not None and kind.support != "levels":
@@ -432,7 +432,7 @@ def _plain(pattern: Likelihood, bound: str) -> Likelihood:
     return pattern.starting(np.zeros(0), bound=bound)
 
 
-def _levels(cells: Cells, where: str) -> tuple[Any, ...]:
+def _levels(cells: RawColumn, where: str) -> tuple[Any, ...]:
     """Distinct labels, sorted where they can be."""
     if cells.is_number:
         if not np.isfinite(cells.seen.astype(np.float64)).all():

@@ -1,7 +1,7 @@
 """What a factor model says of cells: their mean, their most probable value, draws, and the log density of others.
 
 A column is a pair (mean, sd) of numbers, or the probabilities (R, K) of its levels; its likelihood knows them. They
-become tables (R, D) in the numbers of ``columns.Table``.
+become tables (R, D) in the numbers of ``columns.FactorTable``.
 """
 
 from __future__ import annotations

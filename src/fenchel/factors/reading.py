@@ -38,7 +38,7 @@ _DATES = "Turn dates into numbers, for example days since the first, or leave th
 
 
 @dataclass(frozen=True)
-class Cells:
+class RawColumn:
     """A column as it came: ``seen`` holds the cells that are not missing, of a numeric or bool dtype, or objects."""
 
     name: Any
@@ -72,7 +72,7 @@ def plain_array(X: Any) -> Any:
     return array
 
 
-def split(X: Any, where: str) -> list[Cells]:
+def split(X: Any, where: str) -> list[RawColumn]:
     """The columns of a pandas data frame, an array, a list of rows or a sparse matrix, as they came.
 
     A cell is missing when it is NaN, None, NA or masked. Dates are refused.
@@ -91,7 +91,7 @@ def split(X: Any, where: str) -> list[Cells]:
     return [_cells(where, f"x{d}", pd.Series(table[:, d]), None) for d in range(table.shape[1])]
 
 
-def _cells(where: str, name: Any, series: pd.Series, dtype: Any) -> Cells:
+def _cells(where: str, name: Any, series: pd.Series, dtype: Any) -> RawColumn:
     """One column; its ``dtype`` is None where X has none of its own for each column."""
     column = DataColumn(where, name, series)
     missing = column.data.isna().to_numpy(dtype=bool)
@@ -99,7 +99,7 @@ def _cells(where: str, name: Any, series: pd.Series, dtype: Any) -> Cells:
     if column.categories is not None:
         used = column.categories[np.unique(seen.cat.codes.to_numpy())]  # one that no cell has would have no estimate
         ordered = bool(seen.cat.ordered)
-        return Cells(name, missing, _objects(seen), tuple(used.tolist()), dtype, ordered)
+        return RawColumn(name, missing, _objects(seen), tuple(used.tolist()), dtype, ordered)
     if column.kind in (Kind.DATES, Kind.OUTLINES):
         such = f", such as {seen.iloc[0]}" if len(seen) else ""
         got = f"column {name!r} holds {column.kind.value}{such}"
@@ -108,8 +108,8 @@ def _cells(where: str, name: Any, series: pd.Series, dtype: Any) -> Cells:
     if numbers or (column.kind is Kind.MIXED and all(isinstance(cell, Number) for cell in seen)):
         values = _numbers(seen)
         if values.dtype.kind in "biuf":
-            return Cells(name, missing, values, dtype=dtype)
-    return Cells(name, missing, _objects(seen), dtype=dtype)
+            return RawColumn(name, missing, values, dtype=dtype)
+    return RawColumn(name, missing, _objects(seen), dtype=dtype)
 
 
 def _numbers(seen: pd.Series) -> np.ndarray:
@@ -154,7 +154,7 @@ _WORDS: dict[type[Likelihood], str] = {
 Wanted = type[Likelihood] | Likelihood | None  # a likelihood as it is, or one to begin from the cells; None is unsaid
 
 
-class Reading(NamedTuple):
+class ColumnReading(NamedTuple):
     """What a column was read as (None: what its levels make it), why in a few words, and whether it is a guess."""
 
     kind: Wanted
@@ -162,7 +162,7 @@ class Reading(NamedTuple):
     guessed: bool = False
 
 
-def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Reading]:
+def readings(cells: list[RawColumn], wanted: list[Wanted], where: str) -> list[ColumnReading]:
     """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
     for part in cells:
         if part.seen.size == 0:
@@ -170,7 +170,8 @@ def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Readi
                 where, f"column {part.name!r} has no data", "at least one cell that is not missing", "Leave it out."
             )
     found = [
-        _guess(part, where) if kind is None else Reading(kind, "as asked for") for part, kind in zip(cells, wanted)
+        _guess(part, where) if kind is None else ColumnReading(kind, "as asked for")
+        for part, kind in zip(cells, wanted)
     ]
     if all(found):
         return [reading for reading in found if reading]
@@ -178,7 +179,7 @@ def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Readi
     some = [numbers(part, rows) for part in cells]
     blocks = [block(*one) for one in some]
 
-    def judged(j: int) -> Reading:
+    def judged(j: int) -> ColumnReading:
         y, _ = some[j]
         seen = ~np.isnan(y)
         return judge(y[seen], components(blocks, j)[seen])
@@ -186,7 +187,7 @@ def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Readi
     return [reading or judged(j) for j, reading in enumerate(found)]
 
 
-def numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
+def numbers(cells: RawColumn, rows: np.ndarray) -> tuple[np.ndarray, bool]:
     """A column as any numbers, NaN for holes, and whether they are those of levels."""
     y = np.full(cells.missing.size, np.nan)
     labels = np.unique(cells.seen.astype(str)) if not cells.is_number else None
@@ -195,27 +196,27 @@ def numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
     return y, np.unique(y[~np.isnan(y)]).size <= MOST_LEVELS
 
 
-def _guess(cells: Cells, where: str) -> Reading | None:
+def _guess(cells: RawColumn, where: str) -> ColumnReading | None:
     """By dtype and values; None is for evidence to decide."""
     seen, name = cells.seen, cells.name
     if not cells.is_number:
         if cells.declared is not None:
-            return Reading(None, "ordered categories" if cells.ordered else "categories")
+            return ColumnReading(None, "ordered categories" if cells.ordered else "categories")
         _refuse_digits(cells, where)
-        return Reading(None, "text")
+        return ColumnReading(None, "text")
     if seen.dtype.kind == "b":
-        return Reading(BernoulliLogit, "bool")
+        return ColumnReading(BernoulliLogit, "bool")
     if np.isin(seen, (0, 1)).all():
-        return Reading(BernoulliLogit, "0 and 1 only")
+        return ColumnReading(BernoulliLogit, "0 and 1 only")
     values = np.unique(seen)
     K, n = values.size, seen.size
     judged = is_judged(cells, K)
     if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
-        return Reading(Gaussian, "real numbers")
+        return ColumnReading(Gaussian, "real numbers")
     holes = bool(cells.missing.any())  # they make pandas turn integers into floats
     if seen.dtype.kind == "f" and not holes:
         few = judged and K <= MOST_LEVELS
-        return Reading(Gaussian, f"numbers of a float dtype{', though whole and few' if few else ''}", few)
+        return ColumnReading(Gaussian, f"numbers of a float dtype{', though whole and few' if few else ''}", few)
     if K == n > 10 and values[-1] - values[0] == n - 1:
         advice = "Leave it out, or make it the index; or ask for it with likelihood."
         raise problem(where, f"column {name!r} numbers the rows, {int(values[0])} to {int(values[-1])}", "data", advice)
@@ -225,7 +226,7 @@ def _guess(cells: Cells, where: str) -> Reading | None:
     return None if judged else plain(cells)
 
 
-def _refuse_digits(cells: Cells, where: str) -> None:
+def _refuse_digits(cells: RawColumn, where: str) -> None:
     """Text that is all numbers was read wrongly before it came here."""
     try:
         numbers = [float(cell) for cell in cells.seen if isinstance(cell, str)]
@@ -238,24 +239,24 @@ def _refuse_digits(cells: Cells, where: str) -> None:
 
 
 # -- by evidence ---------------------------------------------------------------------------------------
-def plain(cells: Cells) -> Reading:
+def plain(cells: RawColumn) -> ColumnReading:
     """Whole numbers with too few cells for evidence, or too large for it to matter."""
     low, high = int(cells.seen.min()), int(cells.seen.max())
     span = f"whole numbers from {low} to {high}"
     if low < 0:
-        return Reading(Gaussian, f"{span}, some of them negative")
+        return ColumnReading(Gaussian, f"{span}, some of them negative")
     if cells.seen.mean() >= _LARGE:
-        return Reading(Gaussian, f"{span}: so large that they are as good as real", True)
-    return Reading(Poisson, f"{span}, too few cells to tell what they are", True)
+        return ColumnReading(Gaussian, f"{span}: so large that they are as good as real", True)
+    return ColumnReading(Poisson, f"{span}, too few cells to tell what they are", True)
 
 
-def is_judged(cells: Cells, K: int) -> bool:
+def is_judged(cells: RawColumn, K: int) -> bool:
     """Whether there are cells enough to weigh the readings of a column of numbers, of which K differ."""
     clear = K > MOST_LEVELS and (cells.seen.min() < 0 or cells.seen.mean() >= _LARGE)
     return bool(cells.seen.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
 
 
-def judge(y: np.ndarray, F: np.ndarray) -> Reading:
+def judge(y: np.ndarray, F: np.ndarray) -> ColumnReading:
     """A column of whole numbers y (n,) beside the components F (n, q) of the others."""
     values, codes = np.unique(y, return_inverse=True)
     n, K, q = y.size, values.size, F.shape[1]
@@ -281,7 +282,7 @@ def judge(y: np.ndarray, F: np.ndarray) -> Reading:
     lead = found[best] - found[second]
     why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {_WORDS[best]} by {lead:.1f} nats against "
     without_zero = best is Poisson and values[0] > 0  # most counts are 0 somewhere; a measured quantity is not
-    return Reading(best, why + _WORDS[second], bool(lead < _CLEAR) or without_zero)
+    return ColumnReading(best, why + _WORDS[second], bool(lead < _CLEAR) or without_zero)
 
 
 def components(blocks: list[np.ndarray], j: int) -> np.ndarray:

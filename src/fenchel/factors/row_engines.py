@@ -23,7 +23,7 @@ from ..priors.batched import BatchedFeatures
 from ..problem import Problem
 from ..solvers.base import Stopping
 from . import cell_bounds
-from .cell_bounds import Cells
+from .cell_bounds import TableCells
 from .model import Solved
 from .row_search import RowPoints, RowProblems
 
@@ -80,7 +80,7 @@ class Layout:
         for j in self.ordered:
             cutpoints = cast(Ordinal, p.likelihoods[j]).cutpoints
             cuts[j, : cutpoints.size] = cutpoints
-        cells = Cells(values, self.kind, self.first, self.levels, p.offset[self.owner], p.variance, cuts)
+        cells = TableCells(values, self.kind, self.first, self.levels, p.offset[self.owner], p.variance, cuts)
         return RowProblems(cells, np.ascontiguousarray(p.loadings[self.owner]))
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..linalg import small
 from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
-from .cell_bounds import Cells, Sites
+from .cell_bounds import CellSites, TableCells
 
 FEW_FACTORS = 3  # up to so many factors every row has the whole Newton system from its first step
 LARGEST_BY_ENTRY = 24  # unknowns; a larger system is solved by LAPACK, row after row
@@ -36,7 +36,7 @@ Record = TypeVar("Record")
 
 
 @dataclass
-class RowPoints(Sites):
+class RowPoints(CellSites):
     """All rows at one s, with the potentials there."""
 
     dual: np.ndarray  # (R,)
@@ -78,7 +78,7 @@ def solve_rows(H: np.ndarray, r: np.ndarray) -> np.ndarray:
 class RowProblems:
     """The dual problems of the rows of a table with loadings W (Q, L)."""
 
-    def __init__(self, cells: Cells, W: np.ndarray) -> None:
+    def __init__(self, cells: TableCells, W: np.ndarray) -> None:
         self.cells, self.W, self.table = cells, W, small.pairs(W)
         self.back = small.doubled(self.table)
         self.pair = np.tril_indices(W.shape[1])
@@ -87,7 +87,7 @@ class RowProblems:
         """Some of the rows."""
         return RowProblems(self.cells.take(rows), self.W)
 
-    def duals(self, s: np.ndarray) -> tuple[Sites, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def duals(self, s: np.ndarray) -> tuple[CellSites, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The potentials at s (Q, R), u, A, its lower factor, and the dual (R,); inf where a row overflows."""
         site, L = self.cells.sites(s), self.W.shape[1]
         u, A = self.W.T @ site.alpha, np.zeros((L, L, s.shape[1]))

@@ -18,7 +18,7 @@ from scipy.special import gammaln
 from ..checks import choice, problem
 from ..linalg import small
 from ..linalg.arrays import ArrayLike
-from .columns import Table, is_softmax, read
+from .columns import FactorTable, is_softmax, read
 from .prediction import log_density
 from .starts import Units, begin, summary, units
 
@@ -231,7 +231,7 @@ def select_components(
 
 
 def by_evidence(
-    table: Table, noise: str, largest: int, where: str, **options: Any
+    table: FactorTable, noise: str, largest: int, where: str, **options: Any
 ) -> tuple[FactorModel, LearnedTable, Units]:
     """The fit with the number of factors whose evidence is largest, tried from 1 upwards.
 
@@ -256,7 +256,7 @@ def by_evidence(
 
 
 def fitted(
-    model: FactorModel, table: Table, values: np.ndarray, where: str = _WHERE, **options: Any
+    model: FactorModel, table: FactorTable, values: np.ndarray, where: str = _WHERE, **options: Any
 ) -> tuple[LearnedTable, Units]:
     """A model learned from ``values``, in the units of their Gaussian columns."""
     from .learning import learn  # compiles: only when something is learned
@@ -276,7 +276,7 @@ def hide(values: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarr
     return mask
 
 
-def held_out(model: FactorModel, table: Table, mask: np.ndarray, **options: Any) -> np.ndarray:
+def held_out(model: FactorModel, table: FactorTable, mask: np.ndarray, **options: Any) -> np.ndarray:
     """log p of every hidden cell by a model that was learned without it, in nats (R, D), NaN elsewhere."""
     rest = np.where(mask, np.nan, table.values)
     found, own = fitted(model, table, rest, **options)
@@ -285,7 +285,7 @@ def held_out(model: FactorModel, table: Table, mask: np.ndarray, **options: Any)
     return log_density(model, fits, found.parameters, own.apply(target)) - np.log(own.unit)
 
 
-def without_factors(table: Table, mask: np.ndarray) -> np.ndarray:
+def without_factors(table: FactorTable, mask: np.ndarray) -> np.ndarray:
     """The same when every column stands alone, at the offset where learning starts: see ``starts.py``."""
     out = np.full(mask.shape, np.nan)
     for j, column in enumerate(table.columns):

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from ..checks import finite, problem
 from ..linalg.arrays import ArrayLike
-from ..linalg.standardized import Moments, column_moments
+from ..linalg.standardized import ColumnMoments, column_moments
 from ..marginals import Answers
 from ..solvers.solution import Solution
 
@@ -199,7 +199,7 @@ def _not_known(
 
 
 def centres_and_units(
-    where: str, moments: Moments, names: Sequence[str], centre: bool, scale: bool
+    where: str, moments: ColumnMoments, names: Sequence[str], centre: bool, scale: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The shift (D,) of each column, what rounding took from it, its unit, and whether nothing is left of it.
 

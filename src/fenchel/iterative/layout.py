@@ -203,7 +203,7 @@ def _refusal(name: str, why: str) -> Refusal:
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
-class RowPairs:
+class CrossRowPairs:
     """A' Lam B of two sparse designs A (N, k) and B (N, l) over the same rows, on a pattern that is found once.
 
     Each row n brings the products a_i b_j of its entries; where they land is kept, so that another lam costs one pass.
@@ -257,7 +257,7 @@ class RowSet:
 
     Attributes
     ----------
-    pairs : RowPairs of A_1 and A_m
+    pairs : CrossRowPairs of A_1 and A_m
     starts : list of int
         Where each part of the middle begins there.
     """
@@ -268,16 +268,16 @@ class RowSet:
         self.starts = [0, *np.cumsum([part.n for part in layout.middle]).tolist()][:-1]
 
     @cached_property
-    def pairs(self) -> RowPairs:
-        return RowPairs(self.A1, self.Am)
+    def pairs(self) -> CrossRowPairs:
+        return CrossRowPairs(self.A1, self.Am)
 
     @cached_property
-    def _own_first(self) -> RowPairs:
-        return RowPairs(self.A1, self.A1)
+    def _own_first(self) -> CrossRowPairs:
+        return CrossRowPairs(self.A1, self.A1)
 
     @cached_property
-    def _own_middle(self) -> RowPairs:
-        return RowPairs(self.Am, self.Am)
+    def _own_middle(self) -> CrossRowPairs:
+        return CrossRowPairs(self.Am, self.Am)
 
     @cached_property
     def whole(self) -> sp.csr_array:

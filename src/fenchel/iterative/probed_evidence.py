@@ -28,7 +28,7 @@ from ..hyperparameters.objective import Evaluated, Found, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike
-from ..problem import Point, Problem
+from ..problem import DualPoint, Problem
 from ..solvers.base import Callback, Ending, Outcome, Solver, Stopping, reporting
 from .certificate import Certified, certify
 from .probed_fit import WHERE, State, Task, fit, restored
@@ -342,7 +342,7 @@ class BegunNear(Solver):
     def __init__(self, solver: Solver, near: Near) -> None:
         self.solver, self.near, self.name, self.needs_dual = solver, near, solver.name, solver.needs_dual
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         return self.solver.run(problem, start, stopping)
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:

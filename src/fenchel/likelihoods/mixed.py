@@ -21,7 +21,7 @@ from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from .base import Likelihood, Rows, column
 from .bounds import Bound, Bounds, Loss, combined
 from .mixed_bounds import MixedLoss, MixedSite
-from .parameters import Density, Entry
+from .parameters import Density, ThetaEntry
 
 
 class Mixed(Likelihood):
@@ -203,7 +203,7 @@ class Mixed(Likelihood):
         own = [part.theta_bounds(np.where(self.which == i, y, np.nan)) for i, part in enumerate(self.parts)]
         return np.concatenate([bounds.reshape(-1, 2) for bounds in own])
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ThetaEntry]:
         words = [word for part in self.parts for word in {entry.word for entry in part.entries()}]
         return [
             replace(entry, word=f"{entry.word} of part {i}") if words.count(entry.word) > 1 else entry

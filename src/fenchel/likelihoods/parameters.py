@@ -80,7 +80,7 @@ class Parameter:
         bounds = self.bounds_of(likelihood, y) if callable(self.bounds) else self.bounds
         return replace(self, start=None, bounds=bounds)
 
-    def entries(self, likelihood: Any) -> list[Entry]:
+    def entries(self, likelihood: Any) -> list[ThetaEntry]:
         """One for each of its entries of theta."""
         t, word, shown = self.transform, self.word or self.attribute, self.shown or self.attribute
         theta = t.forward(self.of(likelihood))
@@ -107,11 +107,11 @@ class Parameter:
             labels = t.names(shown, 1)
             values = [partial(_root, t, power)]
         columns = zip(names, labels, values, factors, weak, wide, given, strict=True)
-        return [Entry(word, n, s, v, float(f), w, by, sized, p) for n, s, v, f, w, by, p in columns]
+        return [ThetaEntry(word, n, s, v, float(f), w, by, sized, p) for n, s, v, f, w, by, p in columns]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ThetaEntry:
     """One entry of theta as users know it.
 
     Attributes
@@ -230,7 +230,7 @@ class Parametrised:
                 value += each
         return value, slopes
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ThetaEntry]:
         """theta as users know it, entry by entry, with its priors."""
         out = [entry for p in self.learned for entry in p.entries(self)]
         given = [entry.prior for entry in out] if self.priors is None else self.priors

@@ -82,7 +82,7 @@ def _basis(dimension: int) -> np.ndarray:
     return np.asarray(np.linalg.qr(A)[0])
 
 
-class Pairs:
+class ClassPairs:
     """All pairs of K classes, and the same in the order of a label y: the other classes as they are, then y.
 
     Attributes
@@ -121,7 +121,7 @@ class ExactSoftmax(ContrastBound):
 
     def __init__(self, likelihood: Any) -> None:
         super().__init__(likelihood)
-        self.pairs = Pairs(likelihood.n_classes)
+        self.pairs = ClassPairs(likelihood.n_classes)
         self.layout = tuple(range(self.pairs.n))
         self.contrasts = self.pairs.matrix(likelihood.n_predictors)
 

@@ -3,7 +3,7 @@
     times(X, u)     X u              adjoint(X, a)       X' a               bordered(X, w)      [X, 1]' diag(w) [X, 1]
     row_norms(X, v) rowsum(X^2 v)    row_squares(X, U)   rowsum((X U)^2)    row_products(X, Q)  rowsum((X Q) o X)
 
-X is an array, or makes blocks of rows when they are asked for (``Rows``). Other matrices are in ``matrix_designs.py``.
+X is an array, or makes blocks of rows when they are asked for (``DenseRows``). ``matrix_designs.py`` has others.
 
 Each core walks a stretch of rows with BLAS held to one thread: on blocks that fit in cache BLAS's own threads wait for
 each other longer than they work, ten times longer on a busy machine. No temporary is as large as X.
@@ -29,7 +29,7 @@ PARALLEL = 1 << 20  # entries from which threads are worth starting
 T = TypeVar("T")
 
 
-class Rows(Protocol):
+class DenseRows(Protocol):
     """Rows of a dense matrix: a slice of them is a numpy array."""
 
     @property
@@ -74,7 +74,9 @@ def in_blocks(n: int, one: Callable[[slice], tuple[Any, ...]]) -> tuple[Any, ...
     return tuple(None if x is None else out[id(x)] for x in first)
 
 
-def _rowwise(X: Rows, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int | None = None) -> np.ndarray:
+def _rowwise(
+    X: DenseRows, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int | None = None
+) -> np.ndarray:
     """A vector (N,) that ``one(block, scratch, out)`` fills block by block; scratch is as wide as X unless told."""
     n, width = X.shape[0], X.shape[1] if width is None else width
     out, step = np.empty(n), block_rows(width)
@@ -89,7 +91,7 @@ def _rowwise(X: Rows, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], 
     return out
 
 
-def times(X: Rows, u: np.ndarray) -> np.ndarray:
+def times(X: DenseRows, u: np.ndarray) -> np.ndarray:
     """X u for u (L,) or (L, M)."""
     if u.ndim == 1:
         return _rowwise(X, lambda block, scratch, out: np.matmul(block, u, out=out))
@@ -99,7 +101,7 @@ def times(X: Rows, u: np.ndarray) -> np.ndarray:
     return np.concatenate([X[i : i + step] @ u for i in range(0, X.shape[0], step)])
 
 
-def adjoint(X: Rows, a: np.ndarray) -> np.ndarray:
+def adjoint(X: DenseRows, a: np.ndarray) -> np.ndarray:
     """X' a for a (N,) or (N, M)."""
     if a.ndim == 2 and isinstance(X, np.ndarray):
         return np.asarray(X.T @ a)
@@ -117,7 +119,7 @@ def adjoint(X: Rows, a: np.ndarray) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
-def bordered(X: Rows, weight: np.ndarray) -> np.ndarray:
+def bordered(X: DenseRows, weight: np.ndarray) -> np.ndarray:
     """[X, 1]' diag(weight) [X, 1]. Weights may be negative."""
     n, D = X.shape
     if (weight < 0.0).any():  # X' diag(w) X is that of the positive weights less that of the others
@@ -139,7 +141,7 @@ def bordered(X: Rows, weight: np.ndarray) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
-def row_squares(X: Rows, U: np.ndarray, last: np.ndarray | None = None) -> np.ndarray:
+def row_squares(X: DenseRows, U: np.ndarray, last: np.ndarray | None = None) -> np.ndarray:
     """rowsum((X U + 1 last')^2)."""
     parts = _columns(U)
 
@@ -162,7 +164,7 @@ def _columns(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     return [(i, j, np.ascontiguousarray(U[:j, i:j])) for i, j in pairwise(edges)]
 
 
-def row_products(X: Rows, Q: np.ndarray) -> np.ndarray:
+def row_products(X: DenseRows, Q: np.ndarray) -> np.ndarray:
     """rowsum((X Q) o X)."""
 
     def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
@@ -172,6 +174,6 @@ def row_products(X: Rows, Q: np.ndarray) -> np.ndarray:
     return _rowwise(X, one)
 
 
-def row_norms(X: Rows, v: np.ndarray) -> np.ndarray:
+def row_norms(X: DenseRows, v: np.ndarray) -> np.ndarray:
     """rowsum(X^2 v)."""
     return _rowwise(X, lambda block, scratch, out: np.matmul(np.multiply(block, block, out=scratch), v, out=out))

@@ -32,7 +32,7 @@ _ROWS = 64  # of an L x L matrix that are changed at a time: they stay in cache
 _HUGE = 1e60  # beyond this, and below its reciprocal, entries are scaled before they are multiplied
 
 
-class Moments(NamedTuple):
+class ColumnMoments(NamedTuple):
     """Of D columns.
 
     Attributes
@@ -50,7 +50,7 @@ class Moments(NamedTuple):
     constant: np.ndarray
 
 
-def column_moments(X: Any, weights: np.ndarray | None = None) -> Moments:
+def column_moments(X: Any, weights: np.ndarray | None = None) -> ColumnMoments:
     """Of the rows of X (N, D) with their weights; rows of weight 0 do not count."""
     if weights is not None and (weights <= 0.0).any() and (weights > 0.0).any():
         X, weights = X[weights > 0.0], weights[weights > 0.0]
@@ -68,15 +68,15 @@ def _unit(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 def _finished(
     mean: np.ndarray, rest: np.ndarray, square: np.ndarray, low: np.ndarray, high: np.ndarray, unit: np.ndarray
-) -> Moments:
+) -> ColumnMoments:
     one, sd = low == high, np.sqrt(np.maximum(square - rest**2, 0.0))
     constant = one | (sd <= 4.0 * np.finfo(float).eps * np.abs(mean))
-    return Moments(
+    return ColumnMoments(
         np.where(one, low, mean * unit), np.where(one, 0.0, sd * unit), np.where(one, 0.0, rest * unit), constant
     )
 
 
-def _dense(X: np.ndarray, w: np.ndarray) -> Moments:
+def _dense(X: np.ndarray, w: np.ndarray) -> ColumnMoments:
     n, width = X.shape
     step = block_rows(width)
 
@@ -108,7 +108,7 @@ def _dense(X: np.ndarray, w: np.ndarray) -> Moments:
     return _finished(mean, rest, square, low, high, unit)
 
 
-def _sparse(X: Any, w: np.ndarray) -> Moments:
+def _sparse(X: Any, w: np.ndarray) -> ColumnMoments:
     import scipy.sparse as sp
 
     X = sp.csr_array(X)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..inputs.frames import DataTable
-from ..terms.base import Rows, Term
+from ..terms.base import Term, TermRows
 from .model_matrix import INTERCEPT, Expression
 
 if TYPE_CHECKING:
@@ -108,12 +108,12 @@ class FixedPart(Term):
         """A frame with the columns that are multiplied about their means."""
         return moved(frame, self.origin)
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         X = self.expression.evaluate(self.moved(table.source))
         keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
         self._check_finite(X, table.places)
         X = X if self.left is None else X @ self.left
-        return Rows(sp.csr_array((len(table), 0)), X[:, keep])
+        return TermRows(sp.csr_array((len(table), 0)), X[:, keep])
 
     def _check_finite(self, X: np.ndarray, places: np.ndarray) -> None:
         for name, column in zip(self.expression.columns, X.T, strict=True):

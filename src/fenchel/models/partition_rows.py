@@ -26,7 +26,7 @@ from ..inputs.frames import missing, used
 from ..inputs.observations import encoded, levels_of_words, weight_seen
 from ..likelihoods.base import Likelihood
 from ..terms import DataTable, SumOfTerms
-from ..terms.base import Rows
+from ..terms.base import TermRows
 from .fixed import FixedPart
 from .model_matrix import Expression
 from .response import Response, Target, as_labels, checked_weights
@@ -222,7 +222,7 @@ class PartitionReader:
     priors: FixedPriors | None = None
     pattern: tuple[np.ndarray, np.ndarray] | None = None
 
-    def read(self, block: Block) -> tuple[pd.DataFrame, ObservedRows, DataTable, list[Rows]] | None:
+    def read(self, block: Block) -> tuple[pd.DataFrame, ObservedRows, DataTable, list[TermRows]] | None:
         """The complete rows of a partition: as a frame, their response, as terms read them, and those of each term.
 
         None where no row is complete.
@@ -256,7 +256,7 @@ class PartitionReader:
         """The sum of the formula's offsets (n,)."""
         return sum((expression.evaluate(frame)[:, 0] for expression in self.offsets), np.zeros(len(frame)))
 
-    def effects(self, rows: list[Rows], last: Any) -> sp.csr_array:
+    def effects(self, rows: list[TermRows], last: Any) -> sp.csr_array:
         """The designs of the terms that have latents, side by side, before ``last``."""
         blocks = [r.design for term, r in zip(self.sum.terms, rows, strict=True) if term.n_latents]
         out = sp.csr_array(sp.hstack([*blocks, last], format="csr"))

@@ -24,7 +24,7 @@ import numpy as np
 from ..checks import Refusal, problem
 from ..hyperparameters.priors import PC, Density, Normal, PCDeviation, ScalarPrior, Scale, described
 from ..likelihoods.base import Likelihood
-from ..likelihoods.parameters import Entry
+from ..likelihoods.parameters import ThetaEntry
 from ..terms import SumOfTerms, Term
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class OwnPriors:
         return out
 
 
-def _each(key: str, given: Any, entries: Sequence[tuple[int, Entry]]) -> list[tuple[int, Any]]:
+def _each(key: str, given: Any, entries: Sequence[tuple[int, ThetaEntry]]) -> list[tuple[int, Any]]:
     """What is given for each entry of a name."""
     names = [e.name for _, e in entries]
     if given is None:
@@ -213,7 +213,7 @@ def _each(key: str, given: Any, entries: Sequence[tuple[int, Entry]]) -> list[tu
     return [(i, given[e.name]) for i, e in entries if e.name in given]
 
 
-def _stated(key: str, entry: Entry, given: Any) -> Density | None:
+def _stated(key: str, entry: ThetaEntry, given: Any) -> Density | None:
     """The density of theta that a user states; a normal is of what the table says it is of."""
     if isinstance(given, Normal):
         return scale_of(entry).normal(given)
@@ -226,12 +226,12 @@ def _stated(key: str, entry: Entry, given: Any) -> Density | None:
     raise problem("Model", got, f"{pc}Normal(mean, sd) of {entry.label}, or None for a flat one")
 
 
-def _weak(entry: Entry, fixed_sd: float) -> Normal:
+def _weak(entry: ThetaEntry, fixed_sd: float) -> Normal:
     mean, sd = entry.weak
     return Normal(mean, sd * fixed_sd / _USUAL if entry.wide else sd)
 
 
-def scale_of(entry: Entry) -> Scale:
+def scale_of(entry: ThetaEntry) -> Scale:
     """How an entry is shown."""
     return Scale(entry.name, entry.label, entry.value, 0.0, entry.factor)
 

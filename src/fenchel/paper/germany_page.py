@@ -10,7 +10,7 @@ from ..plots import plot_contours, plot_map, plot_race
 from ..report import Picture, Pre, Row, Section, Table
 from ..solvers import Solution
 from .germany import GermanyStudy, numbers
-from .germany_fits import BANDWIDTH, LEVEL_VARIANCE, PAPER, TOL, Pair, Race, ModelReading
+from .germany_fits import BANDWIDTH, LEVEL_VARIANCE, PAPER, TOL, ModelReading, Pair, Race
 from .race import LBFGS, OPPER, methods_table, others_table, race_lines, race_table
 from .reproduce import Result, Settings
 

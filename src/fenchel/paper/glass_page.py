@@ -9,7 +9,7 @@ import numpy as np
 
 from ..plots import plot_contours, plot_race
 from ..report import Picture, Pre, Row, Section, Table
-from .glass import MARKERS, PAPERS, TILTED, TOL, Star, GlassStudy, GlassSurface
+from .glass import MARKERS, PAPERS, TILTED, TOL, GlassStudy, GlassSurface, Star
 from .race import (
     LBFGS,
     NEWTON,

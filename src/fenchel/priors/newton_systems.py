@@ -190,7 +190,7 @@ class CoupledSystem:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SiteStep:
     """A direction in the sites, what it does to the marginals, and how fast P rises along it.
 
     At Newton's step the slope is the squared decrement: twice what a quadratic model says is missing.
@@ -204,7 +204,7 @@ class Step:
     unsolved: float  # relative residual of the system the step solves
 
 
-def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
+def coupled_direction(factor: Factor, system: CoupledSystem) -> SiteStep:
     """Newton's step; the natural gradient where the very first curvature met is not positive."""
     xp = namespace(system.r)
     right = xp.concat([system.r, system.d / 2], axis=1)
@@ -213,7 +213,7 @@ def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
         drho = factor.variance**2 * system.d
         slope = float(xp.sum(system.r * dh + 0.5 * system.d * drho))
         bent = 2.0 * system.curvature(dh, drho)[1]  # where lam+ will be once h has moved
-        return Step(system.lam * dh - system.r, bent - system.d, dh, drho, slope, 1.0)
+        return SiteStep(system.lam * dh - system.r, bent - system.d, dh, drho, slope, 1.0)
     P = system.r.shape[1]
     with factor.products(system.economical) as (times, times_squared):
 
@@ -232,4 +232,4 @@ def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
     image = right - Fx - left  # (Vt^-1 dh, (2 Vt o Vt)^-1 drho)
     slope = float(xp.sum(right * x))
     dh, drho = x[:, :P], x[:, P:]
-    return Step(system.lam * dh - image[:, :P], -2.0 * image[:, P:], dh, drho, slope, unsolved)
+    return SiteStep(system.lam * dh - image[:, :P], -2.0 * image[:, P:], dh, drho, slope, unsolved)

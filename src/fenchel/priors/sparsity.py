@@ -31,7 +31,7 @@ _PAIRS = 2**22  # pairs of latents that rows touch, looked up at a time
 
 
 @dataclass
-class Part:
+class PrecisionPart:
     """Some latents, and the last factor of their precision."""
 
     nodes: Any  # which latents they are: an index into all of them
@@ -87,7 +87,7 @@ class Parts:
         label = np.unique(number[component], return_inverse=True)[1]
         if own.work < gates.PARTS_APART or not label.any():
             n_free = own.n if constraint is None else constraint.n_free
-            self.parts = [Part(np.s_[:], np.s_[:], n_free, own, remembers=False)]
+            self.parts = [PrecisionPart(np.s_[:], np.s_[:], n_free, own, remembers=False)]
             return
         self.parts = []
         for part in range(int(label.max()) + 1):
@@ -97,9 +97,9 @@ class Parts:
             held = None if constraint is None else constraint.within(nodes)
             n_free = nodes.size if held is None else held.n_free
             places = np.flatnonzero(label[own.columns] == part)
-            self.parts.append(Part(nodes, places, n_free, analyse(inner, held), remembers=True))
+            self.parts.append(PrecisionPart(nodes, places, n_free, analyse(inner, held), remembers=True))
 
-    def factor(self, data: np.ndarray) -> list[tuple[Part, Factorisation, float]]:
+    def factor(self, data: np.ndarray) -> list[tuple[PrecisionPart, Factorisation, float]]:
         """Of each part by the values of Q: a factor and its scale. Raises NotPositiveDefinite."""
         return [(part, *part.factor(data[part.places])) for part in self.parts]
 
@@ -119,7 +119,7 @@ class Separate(Factorisation):
     """
 
     def __init__(
-        self, made: list[tuple[Part, Factorisation, float]], Q: Any, places: np.ndarray, symbolic: Analysis
+        self, made: list[tuple[PrecisionPart, Factorisation, float]], Q: Any, places: np.ndarray, symbolic: Analysis
     ) -> None:
         self.made, self.Q, self.places, self.symbolic, self.n = made, Q, places, symbolic, symbolic.n
         self.log_det = float(sum(factor.log_det + part.n_free * np.log(scale) for part, factor, scale in made))

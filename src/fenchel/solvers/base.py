@@ -22,7 +22,7 @@ from ..files import Stated
 from ..linalg.arrays import Array, to_numpy
 from ..linalg.tally import counted
 from ..posterior import Posterior
-from ..problem import Point, Problem
+from ..problem import DualPoint, Problem
 from .initial_point import levelled
 
 _ASK_FOR_LESS = (
@@ -172,7 +172,7 @@ class Judged(Protocol):
 
 
 class Iterate(Judged, Protocol):
-    """What the Solution reads of an iterate besides. ``Point`` is one; the rivals have their own.
+    """What the Solution reads of an iterate besides. ``DualPoint`` is one; the rivals have their own.
 
     certificate : what kind of proof the gap is
     log_evidence : the method's own estimate of log p(y); the elbo for a bound
@@ -310,7 +310,7 @@ class Solver(ABC):
     needs_dual: bool = True
 
     @abstractmethod
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         """From a point whose dual is finite to where ``stopping`` ends it."""
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
@@ -328,11 +328,11 @@ class Solver(ABC):
 class Finisher(Protocol):
     """What goes on from a point of the dual where another solver can do no more."""
 
-    def finish(self, problem: Problem, point: Point, n: int, stopping: Stopping) -> Outcome:
+    def finish(self, problem: Problem, point: DualPoint, n: int, stopping: Stopping) -> Outcome:
         """From ``point``, reached after n iterations, to where ``stopping`` ends it."""
 
 
-def default_start(problem: Problem) -> Point:
+def default_start(problem: Problem) -> DualPoint:
     """The point every run can begin at; a problem that has none is beyond double precision, and says so."""
     point = problem.at(levelled(problem, problem.default_start()))
     if not np.isfinite(point.dual):
@@ -354,7 +354,7 @@ def no_start(problem: Problem, lam: Array) -> Refusal:
     )
 
 
-def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
+def usable_start(problem: Problem, start: Array) -> tuple[DualPoint, str]:
     """The user's start; or, when its gap is wide and wider than the default start's, pulled toward that one.
 
     A start is worth having only if it is better than none. A note says what was done. Under a wide prior a start next

@@ -24,8 +24,8 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, SLOW, SLOW_STEPS
 from ..primal import LEAST_VARIANCE, PrimalPoint, from_marginals, with_slopes
-from ..priors.newton_systems import Step, coupled_direction
-from ..problem import Point, Problem
+from ..priors.newton_systems import SiteStep, coupled_direction
+from ..problem import DualPoint, Problem
 from .base import DEFAULT_TAKEN, Accuracy, Outcome, Solver, Stopping, no_start, relative
 from .newton import MirrorNewton
 from .row_steps import RowSteps
@@ -40,15 +40,15 @@ class CoupledDirection:
     accuracy: Accuracy = field(default_factory=lambda: Accuracy(share=0.1))
     careful: float = 1e-6  # accuracy where nothing else can judge, so that the decrement is known
 
-    def at(self, point: PrimalPoint, economical: bool) -> Step | None:
+    def at(self, point: PrimalPoint, economical: bool) -> SiteStep | None:
         """Newton's step from here; None where rounding defeats it, at a point too far out."""
         return self._solved(point, self.accuracy.at(point), economical)
 
-    def carefully(self, point: PrimalPoint) -> Step | None:
+    def carefully(self, point: PrimalPoint) -> SiteStep | None:
         """The same, exact enough for its decrement to be a certificate."""
         return self._solved(point, self.careful, False)
 
-    def _solved(self, point: PrimalPoint, accuracy: float, economical: bool) -> Step | None:
+    def _solved(self, point: PrimalPoint, accuracy: float, economical: bool) -> SiteStep | None:
         try:
             return coupled_direction(point.factor, point.system(accuracy, economical))
         except NotPositiveDefinite:
@@ -64,12 +64,12 @@ class CoupledSearch:
     floor: float = 0.1  # a step leaves at least this share of each lam
     shortest: float = 2.0**-12
 
-    def advance(self, problem: Problem, point: PrimalPoint, newton: Step | None) -> Found | None:
+    def advance(self, problem: Problem, point: PrimalPoint, newton: SiteStep | None) -> Found | None:
         """The next point along Newton's step, or along the natural gradient; None when neither rises."""
         found = None if newton is None else self.along(problem, point, newton)
         return self.natural(problem, point) if found is None else found
 
-    def along(self, problem: Problem, point: PrimalPoint, newton: Step) -> Found | None:
+    def along(self, problem: Problem, point: PrimalPoint, newton: SiteStep) -> Found | None:
         """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
         t, pulled = 1.0, problem.predictors.weights_of(newton.dbeta)
         by_gap = not newton.slope > max(self.rounding * max(1.0, abs(point.elbo)), point.blur)
@@ -84,7 +84,9 @@ class CoupledSearch:
             t /= 2
         return None
 
-    def moved(self, problem: Problem, at: PrimalPoint, step: Step, t: float, pulled: list[Array] | None) -> PrimalPoint:
+    def moved(
+        self, problem: Problem, at: PrimalPoint, step: SiteStep, t: float, pulled: list[Array] | None
+    ) -> PrimalPoint:
         """The point t steps on; ``pulled`` are the weights of the step's dbeta."""
         lam = namespace(at.lam).maximum(at.lam + t * step.dlam, self.floor * at.lam)
         return PrimalPoint(problem, at.alpha + t * step.dbeta, lam, at.enough, None, at.moved(t, pulled))
@@ -246,10 +248,10 @@ class CoupledNewton(Solver):
         outcome.ending = outcome.ending.noting(note)
         return outcome
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         return self.finish(problem, start, 0, stopping)
 
-    def finish(self, problem: Problem, point: Point, n: int, stopping: Stopping) -> Outcome:
+    def finish(self, problem: Problem, point: DualPoint, n: int, stopping: Stopping) -> Outcome:
         """Go on from a point of the dual; its bound is as good as any other here, if it has one predictor a row."""
         if problem.likelihood.n_predictors > 1 or not np.isfinite(point.dual):
             return Outcome(point, stopping.stagnated(point), n, stopping.trace)
@@ -265,7 +267,7 @@ class CoupledNewton(Solver):
             outcome.ending = replace(judged, value=relative(outcome.point))
         return outcome
 
-    def _as_named(self, problem: Problem, point: Point, stopping: Stopping) -> list[PrimalPoint]:
+    def _as_named(self, problem: Problem, point: DualPoint, stopping: Stopping) -> list[PrimalPoint]:
         """A step from the means that s names: S alpha may be far from them, moved by the last digit of alpha."""
         if point.s.shape != point.h.shape or not np.isfinite(point.gap):
             return []
@@ -296,7 +298,7 @@ class CoupledNewton(Solver):
             ending = stopping.ended(point, "stationary", advice=doubt)
         return Outcome(point, ending, n, stopping.trace)
 
-    def is_little(self, newton: Step | None, point: PrimalPoint, tol: float) -> bool:
+    def is_little(self, newton: SiteStep | None, point: PrimalPoint, tol: float) -> bool:
         """Whether what Newton's step promises is next to nothing."""
         return newton is not None and newton.slope <= self.little * tol * max(1.0, abs(point.elbo))
 

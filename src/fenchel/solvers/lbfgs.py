@@ -23,7 +23,7 @@ import numpy as np
 from ..checks import choice
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..linalg.tolerances import ARMIJO
-from ..problem import Point, Problem
+from ..problem import DualPoint, Problem
 from .base import Outcome, Solver, Stopping
 
 P = TypeVar("P")
@@ -157,8 +157,8 @@ class FeasibleLBFGS(Solver):
         if not isinstance(self.line_search, WalledSearch):
             choice("FeasibleLBFGS", "line_search", self.line_search, tuple(_SEARCHES))
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
-        space, given = Space(problem), self.line_search
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
+        space, given = DualSpace(problem), self.line_search
         search = _SEARCHES[given] if isinstance(given, str) else given
         x = space.of(start.s)
         if not space.inside(x):
@@ -175,7 +175,7 @@ class FeasibleLBFGS(Solver):
         return Outcome(point, ending, n, stopping.trace)
 
 
-class Space(Landscape[Point]):
+class DualSpace(Landscape[DualPoint]):
     """tau as a flat vector of free variables, with the constraints of the domain.
 
     Dead potentials (a lowest level's lower edge) have no variable; a symmetric softmax has K - 1 an observation.
@@ -206,7 +206,7 @@ class Space(Landscape[Point]):
     def inside(self, x: np.ndarray) -> bool:
         return bool((x > self.lower).all() and (x < self.upper).all() and (self._sums(x) < self.total).all())
 
-    def at(self, x: np.ndarray) -> Point:
+    def at(self, x: np.ndarray) -> DualPoint:
         dual, rows = self.problem.dual, self.problem.rows
         tau = np.zeros(self.shape)
         tau[self.live] = x
@@ -220,10 +220,10 @@ class Space(Landscape[Point]):
         s = np.where(dead, to_numpy(dual.start(rows, 1.0)), s)
         return self.problem.at(asarray(s, self.problem.weight))
 
-    def value(self, point: Point) -> float:
+    def value(self, point: DualPoint) -> float:
         return point.dual
 
-    def gradient(self, point: Point) -> np.ndarray:
+    def gradient(self, point: DualPoint) -> np.ndarray:
         g = self.weight * to_numpy(point.g)
         if self.domain.exactly:
             g = g - g[:, -1:]

@@ -25,24 +25,24 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
-from ..problem import Point, Problem
+from ..problem import DualPoint, Problem
 from .base import Accuracy, Finisher, Outcome, Solver, Stopping, relative
 from .initial_point import is_tall, levelled, refined, sampled, start_of
 
 _MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
 
-Found = tuple[Point, float]  # the next point and its step
+Found = tuple[DualPoint, float]  # the next point and its step
 
 
-class Walk:
+class MirrorWalk:
     """Where a run is: the point, the best one so far, and how it went lately."""
 
-    def __init__(self, start: Point, patience: int) -> None:
+    def __init__(self, start: DualPoint, patience: int) -> None:
         self.point, self.best = start, start
-        self.given_up: Point | None = None  # the best point of a first attempt that stagnated
+        self.given_up: DualPoint | None = None  # the best point of a first attempt that stagnated
         self.n, self.step, self.slow, self.patience, self.most = 0, 0.0, 0, patience, patience
 
-    def move(self, point: Point, step: float) -> None:
+    def move(self, point: DualPoint, step: float) -> None:
         """On to the next point."""
         if point.gap > SLOW * self.point.gap:
             self.slow += 1
@@ -52,7 +52,7 @@ class Walk:
         self.best, self.patience = (point, self.most) if better else (self.best, self.patience - 1)
         self.point, self.step, self.n = point, step, self.n + 1
 
-    def end(self, stopping: Stopping) -> Point:
+    def end(self, stopping: Stopping) -> DualPoint:
         """The point to return."""
         point = self.point
         if not stopping.reached(point) and self.best.dual < point.dual:
@@ -66,18 +66,18 @@ class MirrorDirection:
 
     accuracy: Accuracy = field(default_factory=Accuracy)
 
-    def system(self, point: Point, economical: bool = False) -> NewtonSystem:
+    def system(self, point: DualPoint, economical: bool = False) -> NewtonSystem:
         """Newton's system; a prior may use a cheaper curvature while that is ``economical``."""
         return point.newton_system(self.accuracy.at(point), economical)
 
-    def along(self, point: Point, system: NewtonSystem) -> tuple[Array, Array] | None:
+    def along(self, point: DualPoint, system: NewtonSystem) -> tuple[Array, Array] | None:
         """(ds, dtau) of Newton's system; None where rounding defeats it, at a point too far out."""
         try:
             return point.factor.direction(system)
         except NotPositiveDefinite:
             return None
 
-    def damped(self, point: Point, system: NewtonSystem, share: float) -> tuple[Array, Array] | None:
+    def damped(self, point: DualPoint, system: NewtonSystem, share: float) -> tuple[Array, Array] | None:
         """(ds, dtau) of ((1 + mu) J^-1 + M) dtau = -g, 1 / (1 + mu) = share.
 
         It keeps the stiff directions of a wide prior whole and shortens the others; a short step shortens all alike.
@@ -97,7 +97,7 @@ class MirrorSearch:
     dampings: int = 13  # each four times as strong as the one before
     lengths: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0625, 1e-3, 1e-6)  # tried where the gap judges
 
-    def advance(self, problem: Problem, walk: Walk, direction: MirrorDirection, reach: Any) -> Found | None:
+    def advance(self, problem: Problem, walk: MirrorWalk, direction: MirrorDirection, reach: Any) -> Found | None:
         """One iteration: the next point and its step, or None when nothing improves on this one."""
         point, best = walk.point, walk.best
         system = direction.system(point, economical=walk.slow < SLOW_STEPS)
@@ -118,7 +118,7 @@ class MirrorSearch:
         del trial
         return self.careful(problem, best, direction)
 
-    def by_gap(self, problem: Problem, point: Point, ds: Array) -> Found | None:
+    def by_gap(self, problem: Problem, point: DualPoint, ds: Array) -> Found | None:
         """Where the dual is flat to rounding: the longest step that shrinks the gap, or lowers the dual after all.
 
         The second happens when a start has pushed some class to a probability of 1e-20 that deserves 1e-2: its slope
@@ -132,7 +132,7 @@ class MirrorSearch:
             del trial
         return None
 
-    def careful(self, problem: Problem, point: Point, direction: MirrorDirection) -> Found | None:
+    def careful(self, problem: Problem, point: DualPoint, direction: MirrorDirection) -> Found | None:
         """A step that lowers the dual: Armijo along Newton's direction, then along ever more damped ones.
 
         The step reported is then the share of J that was left.
@@ -251,8 +251,8 @@ class MirrorNewton(Solver):
         found = self.solve(few, None, rough)
         return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
-        walk = Walk(start, self.search.patience)
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
+        walk = MirrorWalk(start, self.search.patience)
         del start  # its memory is the first trial's
         while (ending := stopping.record(walk.n, walk.point, walk.step)) is None:
             found = self.next(problem, walk)
@@ -265,7 +265,7 @@ class MirrorNewton(Solver):
             walk.move(*found)
         return Outcome(walk.end(stopping), ending, walk.n, stopping.trace)
 
-    def next(self, problem: Problem, walk: Walk) -> Found | None:
+    def next(self, problem: Problem, walk: MirrorWalk) -> Found | None:
         """The next point and its step; None where this search can do no more."""
         point = walk.point
         if self.finish is not None and walk.n >= self.late and point.gap <= self.blurred * point.blur:

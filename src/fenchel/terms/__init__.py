@@ -20,7 +20,7 @@ one's own a word in formulas.
 """
 
 from ..inputs.frames import DataColumn, DataTable, Kind
-from .base import Hyperparameter, Rows, Term, correlation, deviation, share
+from .base import Hyperparameter, Term, TermRows, correlation, deviation, share
 from .covariates import Covariate
 from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
@@ -69,13 +69,13 @@ __all__ = [
     "MultipleMembership",
     "OrnsteinUhlenbeck",
     "Replicated",
-    "Rows",
     "Seasonal",
     "Smooth",
     "SumOfTerms",
     "Tensor",
     "TensorInteraction",
     "Term",
+    "TermRows",
     "VecchiaProcess",
     "Wiener",
     "correlation",

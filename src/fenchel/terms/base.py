@@ -207,7 +207,7 @@ def partial_correlation(name: str, power: float = 1.0) -> Hyperparameter:
 
 # -- terms -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Rows:
+class TermRows:
     """What a term is at the rows of a table.
 
     Attributes
@@ -347,7 +347,7 @@ class Term(Stated, ABC):
         return self
 
     @abstractmethod
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""
 
     def precision(self, theta: np.ndarray) -> tuple[Sparse, list[Sparse]]:
@@ -376,7 +376,7 @@ class Term(Stated, ABC):
         """Whether it is an effect of groups, of which another one may come."""
         return self.grows
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         """Rows that fit has not seen, and what they have beyond its latents: groups of the population.
 
         With ``ahead`` a series that knows how it goes on does, beyond its times; without, such a time is refused.
@@ -391,7 +391,7 @@ class Term(Stated, ABC):
         keys = list(zip(*(table.column(name).values for name in self.group_columns), strict=True))
         return rows, [Unseen(rows.unseen, self.population(theta), numbered(keys, strange), self.grows)]
 
-    def shown(self) -> tuple[list[Hashable], Rows] | None:
+    def shown(self) -> tuple[list[Hashable], TermRows] | None:
         """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""
         return None
 

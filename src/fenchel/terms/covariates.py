@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from ..checks import problem
 from ..inputs.frames import DataColumn, DataTable, Kind, is_date
 from ..inputs.levels import present, shown
-from .base import Rows, Term
+from .base import Term, TermRows
 
 _MOST = 100  # levels of a factor: beyond it they are groups, which want an effect
 _MISSING = "Fill in missing covariates first: NaN and inf have no place in X."
@@ -53,10 +53,10 @@ class Covariate(Term):
         out.fixed_names = [str(self.column) if level is None else f"{self.column}[{level}]" for level in levels]
         return out
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         column = table.column(self.column)
         fixed = self._numbers(column) if self.levels is None else self._indicators(column, self.levels)
-        return Rows(sp.csr_array((len(table), 0)), fixed)
+        return TermRows(sp.csr_array((len(table), 0)), fixed)
 
     def _numbers(self, column: DataColumn) -> np.ndarray:
         if is_factor(column):

@@ -18,7 +18,7 @@ from ..gmrf import MarkovField
 from ..inputs.frames import DataColumn, DataTable, Kind
 from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
-from .base import START_SD, Hyperparameter, Rows, Term, level_sd, one_each, typical
+from .base import START_SD, Hyperparameter, Term, TermRows, level_sd, one_each, typical
 from .forecast import FARTHEST, Unseen, beyond
 from .points import far_times
 
@@ -171,11 +171,11 @@ class LevelTerm(Term):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made.build(theta)
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         codes = self.codes(table.column(self.column), new)
         return self._at(codes, np.ones(codes.size) if self.by is None else table.column(self.by).numbers())
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         known = self.recursion(theta) if ahead and self.in_time else None
         if known is None or all(value in self.place for value in table.column(self.column).values):
             return super().new_rows(theta, table, ahead)
@@ -185,7 +185,7 @@ class LevelTerm(Term):
         n, (phi, variance) = len(self.levels), known
         design, noise = beyond(steps, n, phi, weight)
         inside = (steps >= 0) & (steps < n)
-        rows = Rows(design, weight[:, None] * self.free_at(steps), np.where(inside, steps, -1))
+        rows = TermRows(design, weight[:, None] * self.free_at(steps), np.where(inside, steps, -1))
         return rows, [Unseen(noise, np.full(noise.shape[1], variance), np.where(inside, -1, 0))]
 
     def _step(self, column: DataColumn, row: int, value: Hashable) -> int:
@@ -200,7 +200,7 @@ class LevelTerm(Term):
             raise problem(column.where, got, f"at most {FARTHEST} beyond the levels of {self.name!r}")
         return step
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
+    def shown(self) -> tuple[list[Hashable], TermRows]:
         every = np.arange(len(self.levels))
         return self.levels, self._at(every, np.ones(every.size))
 
@@ -208,7 +208,7 @@ class LevelTerm(Term):
         return [f"{self.name}: {sentence}" for sentence in self.odd]
 
     # -- rows --------------------------------------------------------------------------------------
-    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
+    def _at(self, codes: np.ndarray, weight: np.ndarray) -> TermRows:
         """Rows at levels, over the field's own latents: (u, v) for the sum of a structured and an independent part."""
         known = codes >= 0
         design = one_each(codes, len(self.levels), weight)
@@ -216,7 +216,7 @@ class LevelTerm(Term):
             design = sp.csr_array(design @ self.made.design)
             design.sort_indices()
         unseen = np.where(known, 0.0, weight)[:, None] if self.grows else None
-        return Rows(design, (weight * known)[:, None] * self.freed[codes], codes, unseen)
+        return TermRows(design, (weight * known)[:, None] * self.freed[codes], codes, unseen)
 
     def codes(self, column: DataColumn, new: bool = False) -> np.ndarray:
         """The level of each row (N,); of new rows, -1 for a group that fit has not seen where groups are independent.

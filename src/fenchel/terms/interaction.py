@@ -23,7 +23,7 @@ from ..checks import instance, problem
 from ..gmrf.precisions import Factor, Product, row_products
 from ..inputs.frames import DataTable
 from ..priors.constraints import checked_constraints
-from .base import Rows, Term, deviation
+from .base import Term, TermRows, deviation
 from .forecast import Unseen, numbered
 from .grouped import IID, LevelTerm
 from .slopes import Grouped
@@ -115,10 +115,10 @@ class Interaction(Term):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made(theta)
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         return self._at(*(term.rows(table, new and not term.grows) for term in (self.first, self.second)))
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         """A factor in time goes on beyond its times, each latent of the other one by itself.
 
         A level of independent ones that fit has not seen has latents of the other factor of its own: a map for a new
@@ -151,15 +151,15 @@ class Interaction(Term):
                     out.append(Unseen(weights, np.ones(1), numbered(cells, both), True))
         return out
 
-    def _at(self, a: Rows, b: Rows) -> Rows:
+    def _at(self, a: TermRows, b: TermRows) -> TermRows:
         """The product of the rows of both factors."""
-        return Rows(row_products(sp.csr_array(a.design), sp.csr_array(b.design)))
+        return TermRows(row_products(sp.csr_array(a.design), sp.csr_array(b.design)))
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
+    def shown(self) -> tuple[list[Hashable], TermRows]:
         (ours, a), (theirs, b) = self.first.shown(), self.second.shown()
         i, j = np.divmod(np.arange(len(ours) * len(theirs)), len(theirs))
         codes = None if a.codes is None else a.codes[i]
-        rows = self._at(Rows(a.design[i], codes=codes), Rows(b.design[j], b.fixed[j]))
+        rows = self._at(TermRows(a.design[i], codes=codes), TermRows(b.design[j], b.fixed[j]))
         return [(one, other) for one in ours for other in theirs], rows
 
 
@@ -228,19 +228,19 @@ class Replicated(Interaction):
         out.fixed_names = [f"{word}[{level}]" for level in levels for word in free]
         return out
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         return self._at(self.first.rows(table, new), self.second.rows(table, new and not self.second.grows))
 
-    def _at(self, a: Rows, b: Rows) -> Rows:
+    def _at(self, a: TermRows, b: TermRows) -> TermRows:
         """With the fixed effects of each copy: 0 outside of the one that a row belongs to."""
         (n, r), copies = b.fixed.shape, len(self.first.levels)
         fixed = np.zeros((n, copies if r else 0, r))
         if r and a.codes is not None:
             known = np.flatnonzero(a.codes >= 0)
             fixed[known, a.codes[known]] = b.fixed[known]
-        return Rows(super()._at(a, b).design, fixed.reshape(n, -1))
+        return TermRows(super()._at(a, b).design, fixed.reshape(n, -1))
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         """Groups that fit has not seen have a series of their own; every series goes on beyond its times."""
         a, size = self.first.rows(table, True), np.exp(2.0 * theta[0]) / self.second.spread
         more: list[Unseen] = []

@@ -21,7 +21,7 @@ from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import listed, present
 from ..linalg.supernodal import symmetric_csc
 from ..priors.sparse import SparsePrecision
-from .base import Hyperparameter, Rows, deviation, one_each, typical
+from .base import Hyperparameter, TermRows, deviation, one_each, typical
 from .grouped import LevelTerm
 from .space import StructuredTerm
 
@@ -113,7 +113,7 @@ class MultipleMembership(LevelTerm):
             raise problem(table.where, got, "numbers >= 0, one of them above 0")
         return np.asarray(W / total[:, None])
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         W = self.shares(table)
         values, codes = [], np.empty(W.shape, dtype=np.int64)
         for j, name in enumerate(self.members):
@@ -125,7 +125,7 @@ class MultipleMembership(LevelTerm):
         known = codes >= 0
         at = np.nonzero(known)[0], codes[known]
         design = sp.csr_array((W[known], at), shape=(len(table), self.n_latents))
-        return Rows(design, unseen=self._unseen(values, known, W))
+        return TermRows(design, unseen=self._unseen(values, known, W))
 
     def _unseen(self, values: list[list[Any]], known: np.ndarray, W: np.ndarray) -> np.ndarray:
         """The weights of groups that fit has not seen, those of one group in a row together."""
@@ -137,8 +137,8 @@ class MultipleMembership(LevelTerm):
                     out[i, first], out[i, j] = out[i, first] + out[i, j], 0.0
         return out
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
-        return self.levels, Rows(one_each(np.arange(self.n_latents), self.n_latents))
+    def shown(self) -> tuple[list[Hashable], TermRows]:
+        return self.levels, TermRows(one_each(np.arange(self.n_latents), self.n_latents))
 
 
 class KnownCovariance(StructuredTerm):

@@ -24,7 +24,7 @@ from ..gmrf.precisions import Combination
 from ..gmrf.spde import BARRIER, correlation, diffusion
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataColumn, DataTable, Kind
-from .base import Rows, Term, deviation, effect_range
+from .base import Term, TermRows, deviation, effect_range
 from .forecast import Unseen, UnseenPoints
 
 # -- Columns of coordinates, and what a user should know of them and of times: rows far from the others, degrees ---
@@ -289,17 +289,17 @@ class Matern(Term):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made(theta)
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         return self._at(numbers_of(table, self.inputs), table.where)
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         """Beyond a mesh without a boundary a field goes on: c f(nearest place inside) + an independent rest.
 
         c is its correlation at that distance.
         """
         points = numbers_of(table, self.inputs)
         design, gap = self.mesh.continued(points, table.where)
-        rows, there = Rows(design), gap > 0.0
+        rows, there = TermRows(design), gap > 0.0
         if not there.any():
             return rows, []
         reach, c = float(np.exp(theta[1])), np.ones(len(points))
@@ -310,10 +310,10 @@ class Matern(Term):
         own = np.exp(theta[0]) * np.sqrt(1.0 - c * c)
         return rows, [UnseenPoints(own[:, None], np.ones(1), np.where(there, 0, -1), together=together)]
 
-    def _at(self, points: np.ndarray, where: str) -> Rows:
-        return Rows(self.mesh.design(points, where))
+    def _at(self, points: np.ndarray, where: str) -> TermRows:
+        return TermRows(self.mesh.design(points, where))
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
+    def shown(self) -> tuple[list[Hashable], TermRows]:
         """On a regular grid over the box of the points that fit has seen, where the mesh is."""
         points = grid_over(self.low, self.high)
         found, _ = self.mesh.where(points)

@@ -26,7 +26,7 @@ from ..gmrf.vecchia import Vecchia
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from ..kernels import KERNELS
-from .base import Hyperparameter, Rows, Term, deviation, effect_range, one_each
+from .base import Hyperparameter, Term, TermRows, deviation, effect_range, one_each
 from .forecast import Unseen, UnseenPoints, numbered
 from .points import numbers_of, pc_pair, spans_of
 
@@ -134,17 +134,17 @@ class PointProcess(Term):
         place[which.ravel()[: len(self.X)]] = np.arange(len(self.X))
         return place[which.ravel()[len(self.X) :]]
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         codes = self.places(numbers_of(table, self.inputs))
         if (codes < 0).any():
             got = f"row {first(codes < 0)} is no point of the fit"
             raise problem(table.where, got, f"points of {self.name}", "New points depend on theta: new_rows.")
         return self._at(codes)
 
-    def _at(self, codes: np.ndarray) -> Rows:
-        return Rows(one_each(codes, self.n_latents), codes=None if self.levels is None else codes)
+    def _at(self, codes: np.ndarray) -> TermRows:
+        return TermRows(one_each(codes, self.n_latents), codes=None if self.levels is None else codes)
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         X = numbers_of(table, self.inputs)
         codes = self.places(X)
         fresh = np.flatnonzero(codes < 0)
@@ -157,16 +157,16 @@ class PointProcess(Term):
         own[fresh, 0] = np.sqrt(left)
         of = numbered([tuple(x) for x in X.tolist()], codes < 0)
         if int(of.max()) >= _TOGETHER:
-            return Rows(design), [Unseen(own, np.ones(1), of)]
+            return TermRows(design), [Unseen(own, np.ones(1), of)]
         together = partial(self._together, theta, X[fresh])
-        return Rows(design), [UnseenPoints(own, np.ones(1), of, together=together)]
+        return TermRows(design), [UnseenPoints(own, np.ones(1), of, together=together)]
 
     def _together(self, theta: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The place of each new point among the distinct ones, and the covariance of what these have of their own."""
         points, which = np.unique(X, axis=0, return_inverse=True)
         return which.ravel(), self.covariance_left(theta, points)
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
+    def shown(self) -> tuple[list[Hashable], TermRows]:
         """At the distinct points of the fit, in the order of their columns."""
         order = np.lexsort(self.X.T[::-1])
         return _labels(self.X[order]), self._at(order)

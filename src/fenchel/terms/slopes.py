@@ -18,8 +18,8 @@ from ..gmrf.precisions import RepeatedCovariance
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import present
-from ..linalg.standardized import Moments, column_moments
-from .base import Hyperparameter, Rows, deviation, partial_correlation
+from ..linalg.standardized import ColumnMoments, column_moments
+from .base import Hyperparameter, TermRows, deviation, partial_correlation
 from .covariates import Covariate
 from .grouped import LevelTerm
 
@@ -139,7 +139,7 @@ class Grouped(LevelTerm):
             indicators += [covariate.levels is not None] * len(each)
         return np.hstack(blocks), names, np.array(indicators, dtype=bool)
 
-    def _scaling(self, where: str, moments: Moments, names: list[str], indicators: np.ndarray) -> Columns:
+    def _scaling(self, where: str, moments: ColumnMoments, names: list[str], indicators: np.ndarray) -> Columns:
         """Centres and scales; an indicator has neither."""
         same = moments.constant & ~indicators
         if self.intercept and same.any():
@@ -180,22 +180,22 @@ class Grouped(LevelTerm):
     def population(self, theta: np.ndarray) -> np.ndarray:
         return self.covariance.covariance(theta)
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         codes = self.codes(self.column_of(table), new)
         Z = self.scaling.tail(self._slopes(table)[0], self.intercept)
         known, d = codes >= 0, Z.shape[1]
         at = np.repeat(np.flatnonzero(known), d), (d * codes[known, None] + np.arange(d)).ravel()
         design = sp.csr_array((Z[known].ravel(), at), shape=(codes.size, self.n_latents))
-        return Rows(design, codes=codes, unseen=np.where(known[:, None], 0.0, Z))
+        return TermRows(design, codes=codes, unseen=np.where(known[:, None], 0.0, Z))
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
+    def shown(self) -> tuple[list[Hashable], TermRows]:
         """Each group's coefficients, of the columns as they came."""
         n, d = len(self.levels), len(self.coefficients)
         called = [":".join(map(str, level)) if isinstance(level, tuple) else level for level in self.levels]
         labels: list[Hashable] = [(level, name) for level in called for name in self.coefficients]
         T = self.scaling.to_user(self.intercept)
         design = sp.csr_array(sp.kron(sp.eye_array(n), T, format="csr"))
-        return called if d == 1 else labels, Rows(design, codes=np.repeat(np.arange(n), d))
+        return called if d == 1 else labels, TermRows(design, codes=np.repeat(np.arange(n), d))
 
     def user_covariance(self, theta: np.ndarray) -> np.ndarray:
         """S of the intercept (where every column is 0) and of the slopes (per unit)."""

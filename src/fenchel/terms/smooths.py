@@ -25,8 +25,8 @@ import scipy.sparse as sp
 from ..checks import choice, count, numeric, problem
 from ..gmrf.precisions import DiagonalSum
 from ..inputs.frames import DataTable
-from ..linalg.standardized import Moments, column_moments
-from .base import Rows, Term, deviation
+from ..linalg.standardized import ColumnMoments, column_moments
+from .base import Term, TermRows, deviation
 from .bases import BASES, Basis, ByValues, Centred, most
 from .covariates import Covariate, is_factor
 from .points import numbers_of, spans_of
@@ -57,7 +57,7 @@ class MeasuredCurve(NamedTuple):
         The mean squares of what is left of it.
     """
 
-    moments: Moments
+    moments: ColumnMoments
     project: np.ndarray
     squares: np.ndarray
 
@@ -75,7 +75,7 @@ class Curve(Term):
     low: np.ndarray  # of the columns, with ``high`` the range that the fit has seen
     high: np.ndarray
     unit: np.ndarray  # in which they are measured from the lowest
-    moments: Moments
+    moments: ColumnMoments
     lowered: tuple[str, ...] = ()  # what is said where k was more than the data have
     odd: Sequence[str] = ()  # which rows are far from the others
     rates: np.ndarray  # (J, r): of each sd
@@ -110,7 +110,7 @@ class Curve(Term):
 
     def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         C, every = measured.covariance, measured.columns()
-        x = Moments(*(part[:1] for part in every))
+        x = ColumnMoments(*(part[:1] for part in every))
         slope = C[0, 1:] / max(float(x.sd[0]), 1e-300)
         project, squares = np.stack([measured.mean[1:], slope]), np.maximum(np.diag(C)[1:] - slope**2, 0.0)
         return self._read(table, scale, MeasuredCurve(x, project, squares))
@@ -224,7 +224,7 @@ class Curve(Term):
         Z = (X - self.moments.mean - self.moments.rest) / self.moments.sd
         return np.stack([np.ones(len(X)), *(Z[:, list(line)].prod(axis=1) for line in self.lines)], axis=1)
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         X, n = numbers_of(table, self.inputs), len(table)
         if self.factor is not None:
             rest = self.factor.rows(table, new).fixed
@@ -233,7 +233,7 @@ class Curve(Term):
             weights = np.ones((n, 1)) if self.by is None else table.column(self.by).numbers()[:, None]
         return self._at(X, weights)
 
-    def _at(self, X: np.ndarray, weights: np.ndarray) -> Rows:
+    def _at(self, X: np.ndarray, weights: np.ndarray) -> TermRows:
         """Rows at x, each curve with its weight (N, copies)."""
         free = self._free(X)
         Z = self.penalised(self._units(X)) - free @ self.project
@@ -245,9 +245,9 @@ class Curve(Term):
         level = self.by is not None and self.factor is None
         lines = free[:, int(not level) :] * np.array([1.0] * int(level) + units)  # in units of x, about its mean
         fixed = (weights[:, :, None] * lines[:, None, :]).reshape(len(X), -1)
-        return Rows(design, fixed)
+        return TermRows(design, fixed)
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
+    def shown(self) -> tuple[list[Hashable], TermRows]:
         """On a grid over the range that fit has seen; each level of ``by`` in turn."""
         side = _GRID if len(self.inputs) == 1 else _SIDE
         axes = [np.linspace(a, b, side) for a, b in zip(self.low, self.high, strict=True)]

@@ -33,7 +33,7 @@ from ..gmrf.times import Stationary, hermite
 from ..hyperparameters.priors import Normal
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import inferred, times_of
-from .base import Hyperparameter, PartialCorrelation, Rows, Term, correlation, deviation, effect_range, level_sd
+from .base import Hyperparameter, PartialCorrelation, Term, TermRows, correlation, deviation, effect_range, level_sd
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
 from .points import Matern
@@ -162,11 +162,11 @@ class MaternSeries(TimeTerm):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.chain(theta)
 
-    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
+    def _at(self, codes: np.ndarray, weight: np.ndarray) -> TermRows:
         W = hermite(self.chain.times, self.times[codes], self.p, self.chain.step)
-        return Rows(W, codes=codes)
+        return TermRows(W, codes=codes)
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         column = table.column(self.column)
         t = times_of(column, column.values)
         place = np.searchsorted(self.times, t).clip(max=self.times.size - 1)
@@ -180,7 +180,7 @@ class MaternSeries(TimeTerm):
         def inside(times: np.ndarray, before: float | None, after: float | None) -> np.ndarray:
             return inner_covariance(partial(self._structure, theta), times, before, after, self.p)
 
-        return Rows(design), in_gaps(self.chain.times, t, own, inside)
+        return TermRows(design), in_gaps(self.chain.times, t, own, inside)
 
     def _structure(self, theta: np.ndarray, times: np.ndarray) -> Any:
         """The precision of the states at other times."""

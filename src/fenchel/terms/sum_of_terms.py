@@ -22,7 +22,7 @@ from ..inputs.frames import DataTable
 from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
-from .base import Rows, Term
+from .base import Term, TermRows
 from .forecast import Unseen
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class NewTable:
     rows: NewRows
     fixed: np.ndarray
     unseen: list[tuple[Term, Unseen]]
-    known: dict[int, Rows]
+    known: dict[int, TermRows]
 
 
 class SumOfTerms:
@@ -191,7 +191,7 @@ class SumOfTerms:
         return out
 
     # -- rows --------------------------------------------------------------------------------------
-    def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
+    def _fixed(self, rows: Sequence[TermRows], n: int) -> np.ndarray:
         return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
 
     def new_rows(self, theta: np.ndarray, table: DataTable) -> NewRows:
@@ -204,7 +204,7 @@ class SumOfTerms:
         table: DataTable,
         ahead: bool = False,
         without: Sequence[Hashable] = (),
-        known: Mapping[int, Rows] | None = None,
+        known: Mapping[int, TermRows] | None = None,
     ) -> NewTable:
         """The same, series beyond their times where ``ahead`` allows it; effects named in ``without`` are 0.
 
@@ -250,11 +250,11 @@ class SumOfTerms:
         extra = sum((each.variance for each in more), np.zeros(len(points)))
         return NewRows(design=self._design(self._alone(term, mine), tail), extra_variance=extra)
 
-    def _alone(self, term: Term, mine: Rows) -> list[Rows]:
+    def _alone(self, term: Term, mine: TermRows) -> list[TermRows]:
         """Rows of every term, 0 but for those of one."""
         return [mine if other is term else _no_rows(other, mine.design.shape[0]) for other in self.terms]
 
-    def _design(self, rows: Sequence[Rows], tail: np.ndarray) -> sp.csr_array:
+    def _design(self, rows: Sequence[TermRows], tail: np.ndarray) -> sp.csr_array:
         blocks = [r.design for term, r in zip(self.terms, rows, strict=True) if term.n_latents]
         return sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
 
@@ -269,9 +269,9 @@ class SumOfTerms:
         return sp.csr_array(np.hstack([np.zeros((len(own), before)), own]))
 
 
-def _no_rows(term: Term, n: int) -> Rows:
+def _no_rows(term: Term, n: int) -> TermRows:
     """n rows at which a term is 0."""
-    return Rows(sp.csr_array((n, term.n_latents)), np.zeros((n, len(term.fixed_names))))
+    return TermRows(sp.csr_array((n, term.n_latents)), np.zeros((n, len(term.fixed_names))))
 
 
 def _covariates_first(terms: Sequence[Term], each: Sequence[T]) -> list[T]:

@@ -28,7 +28,7 @@ from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import present, times_of
 from ..priors.sparse import SparsePrecision
 from .base import (
-    Rows,
+    TermRows,
     deviation,
     one_each,
     typical,
@@ -73,8 +73,8 @@ class TimeTerm(LevelTerm):
         """Hyperparameters, latents and constraints, from ``times``."""
         raise NotImplementedError(f"{type(self).__name__} has no structure")
 
-    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
-        return Rows(one_each(codes, self.n_latents, weight), codes=codes)
+    def _at(self, codes: np.ndarray, weight: np.ndarray) -> TermRows:
+        return TermRows(one_each(codes, self.n_latents, weight), codes=codes)
 
 
 class Wiener(TimeTerm):
@@ -127,19 +127,19 @@ class Wiener(TimeTerm):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return ScaledStructure(self.structure)(theta)
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> TermRows:
         column = table.column(self.column)
         if not new:
             return self.at_times(self.times[self.codes(column)])
         return self.at_times(times_of(column, column.values))
 
-    def shown(self) -> tuple[list[Hashable], Rows]:
+    def shown(self) -> tuple[list[Hashable], TermRows]:
         return self.levels, self.at_times(self.times)
 
-    def at_times(self, t: np.ndarray) -> Rows:
+    def at_times(self, t: np.ndarray) -> TermRows:
         """Rows at any times, with what they vary beside the times of the fit."""
         W, left = self.weights(t)
-        return Rows(W, self.lines(t), None, np.sqrt(left / self.unit)[:, None])
+        return TermRows(W, self.lines(t), None, np.sqrt(left / self.unit)[:, None])
 
     def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         """Of the latents at times t, and the variance that they leave."""
@@ -152,7 +152,7 @@ class Wiener(TimeTerm):
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.array([[np.exp(2.0 * theta[0])]])
 
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         """Times of one gap, or beyond the last one, hang together."""
         column = table.column(self.column)
         rows, size = self.rows(table, new=True), np.exp(2.0 * theta[0])

@@ -36,7 +36,7 @@ from ...priors.base import Factor, NewRows
 from ...priors.predictors import Blocks, LatentPredictors, Latents, assembled
 from ...priors.prior_adjoint import PriorAdjoint
 from ...priors.sparse import SparseLatents
-from ...problem import Point, Problem
+from ...problem import DualPoint, Problem
 from ...solvers.base import Outcome, Stopping
 from ...solvers.lbfgs import Landscape, descend
 
@@ -406,7 +406,7 @@ class BoundSurface(Landscape[V]):
         """x of m = mu - Sigma W' alpha and V = (Sigma^-1 + W' Lam W)^-1, or what is nearest."""
 
 
-def starts(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
+def starts(point: DualPoint) -> list[tuple[np.ndarray, np.ndarray]]:
     """(alpha, lam) a primal method may begin at: a good start of the dual can be a poor q.
 
     The dual's start; the prior's mean with its variances; nearly the prior itself; and, when observations without
@@ -420,7 +420,7 @@ def starts(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
     return out
 
 
-def climb(surface: BoundSurface[V], point: Point, memory: int, stopping: Stopping) -> Outcome:
+def climb(surface: BoundSurface[V], point: DualPoint, memory: int, stopping: Stopping) -> Outcome:
     """L-BFGS with Wolfe steps from the best of ``starts`` until ``stopping`` ends it."""
     x = min((surface.start(*pair) for pair in starts(point)), key=lambda x: surface.value(surface.at(x)))
     places = ((partial(surface.judged, place), step) for place, step in descend(surface, x, memory))

@@ -40,7 +40,7 @@ from ...linalg.arrays import Array
 from ...linalg.dense import solve_cholesky, solve_lower
 from ...linalg.quadrature import tilted_moments
 from ...linalg.tolerances import ARMIJO
-from ...problem import Point, Problem
+from ...problem import DualPoint, Problem
 from ...solvers.base import Outcome, Solver, Stopping
 from .base import Candidate, Geometry, dual_form, expected, explicit, iterate, starts
 
@@ -72,7 +72,7 @@ class LaplaceSolver(Solver):
 
     name = "laplace"
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         one = problem.likelihood.n_predictors == 1
         hill: Hill = ScalarHill(problem, start) if one else JointHill(problem, start)
 
@@ -93,7 +93,7 @@ class Hill(ABC):
 
     x: np.ndarray
 
-    def __init__(self, problem: Problem, start: Point) -> None:
+    def __init__(self, problem: Problem, start: DualPoint) -> None:
         self.problem, self.near = problem, start.s
 
     @abstractmethod
@@ -130,7 +130,7 @@ class Hill(ABC):
 class ScalarHill(Hill):
     """One predictor an observation: x is a, with h = mt - S a."""
 
-    def __init__(self, problem: Problem, start: Point) -> None:
+    def __init__(self, problem: Problem, start: DualPoint) -> None:
         super().__init__(problem, start)
         self.x = min((alpha for alpha, _ in starts(start)), key=lambda x: self.height(x)[0])
 
@@ -170,7 +170,7 @@ class ScalarHill(Hill):
 class JointHill(Hill):
     """Several predictors an observation: x is u, all blocks together."""
 
-    def __init__(self, problem: Problem, start: Point) -> None:
+    def __init__(self, problem: Problem, start: DualPoint) -> None:
         super().__init__(problem, start)
         self.geometry = Geometry(problem, "laplace")
         latents = (self.geometry.latents_at(alpha) for alpha, _ in starts(start))
@@ -328,7 +328,7 @@ class EP(Solver):
             raise refusal("ep", f"damping = {damping!r}", "a number in (0, 1]")
         self.damping = damping
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         likelihood, n = problem.likelihood, problem.active.size
         if likelihood.n_predictors > 1:
             raise refusal(

@@ -38,10 +38,10 @@ from ...likelihoods.base import slice_rows
 from ...linalg.arrays import to_numpy
 from ...linalg.dense import NotPositiveDefinite, solve_lower, symmetrised
 from ...priors.predictors import BlockFactor
-from ...problem import Point, Problem
+from ...problem import DualPoint, Problem
 from ...solvers.base import Outcome, Solver, Stopping
 from ...solvers.lbfgs import Landscape, descend
-from .base import Candidate, Expected, Geometry, BoundSurface, climb, dual_form, expected, explicit, iterate, starts
+from .base import BoundSurface, Candidate, Expected, Geometry, climb, dual_form, expected, explicit, iterate, starts
 
 
 class OpperArchambeau(Solver):
@@ -66,7 +66,7 @@ class OpperArchambeau(Solver):
         choice(self.name, "lam", lam, ("log", "direct"))
         self.mean, self.log, self.memory = mean, lam == "log", memory
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
         if self.mean == "latent":
             geometry.need_proper("(m, lam)")
@@ -106,7 +106,7 @@ class MeanLamPoint:
 class MeanLamSurface(BoundSurface[MeanLamPoint]):
     """-P over (mean, lam)."""
 
-    def __init__(self, geometry: Geometry, mean: str, log: bool, start: Point) -> None:
+    def __init__(self, geometry: Geometry, mean: str, log: bool, start: DualPoint) -> None:
         self.geometry, self.problem, self.near = geometry, geometry.problem, start.s
         self.mean, self.log = mean, log
         n = {
@@ -182,7 +182,7 @@ class CoordinateAscent(Solver):
 
     name = "coordinate_ascent"
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
         near, lam, rho = to_numpy(start.s), np.array(start.lam), np.asarray(start.rho)
         u = min(

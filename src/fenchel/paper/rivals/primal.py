@@ -32,9 +32,9 @@ from scipy.linalg.blas import dgemm, dsyrk, dtrmm
 
 from ...checks import problem as refusal
 from ...linalg.arrays import to_numpy
-from ...problem import Point, Problem
+from ...problem import DualPoint, Problem
 from ...solvers.base import Outcome, Solver, Stopping
-from .base import Candidate, Geometry, BoundSurface, climb, expected, explicit
+from .base import BoundSurface, Candidate, Geometry, climb, expected, explicit
 
 _NAMES: dict[str | int, str] = {"matrix": "primal_full", 0: "mean_field"}
 
@@ -57,7 +57,7 @@ class Primal(Solver):
         self.covariance, self.memory = covariance, memory
         self.name = _NAMES.get(covariance, "primal_cholesky")
 
-    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
         surface = PrimalSurface(geometry, self._parts(geometry), start, restricted=not isinstance(self.covariance, str))
         return climb(surface, start, self.memory, stopping)
@@ -125,7 +125,7 @@ class MeanFactorPoint:
 class PrimalSurface(BoundSurface[MeanFactorPoint]):
     """-P over (u, covariance parts)."""
 
-    def __init__(self, geometry: Geometry, parts: list[CovarianceBlock], start: Point, restricted: bool) -> None:
+    def __init__(self, geometry: Geometry, parts: list[CovarianceBlock], start: DualPoint, restricted: bool) -> None:
         self.geometry, self.problem, self.parts, self.near = geometry, geometry.problem, parts, start.s
         self.restricted = restricted
         sizes = [sum(geometry.sizes), *(part.size for part in parts)]
