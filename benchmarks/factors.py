@@ -38,9 +38,9 @@ from sklearn.decomposition import PCA, FactorAnalysis
 import fenchel
 from fenchel.datasets import load_house_votes, load_verbal_aggression, load_zoo
 from fenchel.factors.columns import FactorTable, read
-from fenchel.factors.learning import learn
-from fenchel.factors.model import FactorModel, Parameters
+from fenchel.factors.factor_model import FactorModel, Parameters
 from fenchel.factors.selection import fitted, held_out, hide, integrated, without_factors
+from fenchel.factors.table_evidence import learn
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Likelihood, Mixed, MultinomialLogit
 from fenchel.linalg import small
 from fenchel.priors.batched import BatchedFeatures

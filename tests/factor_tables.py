@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fenchel.factors.model import FactorModel, Parameters
+from fenchel.factors.factor_model import FactorModel, Parameters
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
 
 

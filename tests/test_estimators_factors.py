@@ -31,8 +31,8 @@ from fenchel.estimators import (
     select_components,
 )
 from fenchel.factors.columns import read
-from fenchel.factors.learning import learn, rotated
 from fenchel.factors.selection import hide, information, integrated, without_factors
+from fenchel.factors.table_evidence import learn, rotated
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Mixed, Poisson
 from fenchel.plots import plot_biplot, plot_components, plot_loadings
 from fenchel.priors import Features

@@ -16,8 +16,8 @@ from scipy.stats import multivariate_normal
 import fenchel
 from fenchel.estimators import ProbabilisticPCA, select_components
 from fenchel.factors.columns import read
-from fenchel.factors.learning import learn
 from fenchel.factors.starts import TableMoments
+from fenchel.factors.table_evidence import learn
 from fenchel.likelihoods import BernoulliLogit, Ordinal
 from fenchel.plots import plot_biplot, plot_loadings
 from fenchel.priors import Features

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sklearn.decomposition import FactorAnalysis
 
 import fenchel
-from fenchel.factors.learning import learn, rotated
 from fenchel.factors.prediction import cells as cells_of
 from fenchel.factors.row_search import solve_rows, some_rows
 from fenchel.factors.selection import integrated
 from fenchel.factors.starts import Starts
+from fenchel.factors.table_evidence import learn, rotated
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
 from fenchel.linalg import small
 from fenchel.priors import Features
@@ -154,7 +154,7 @@ def test_gradients_against_differences(bound, noise):
 
 
 def test_rows_add_up_and_warm_starts_help(monkeypatch):
-    from fenchel.factors import model as module
+    from fenchel.factors import factor_model as module
 
     model, values = factor_model(KINDS, LEVELS, 2), mixed_table(rows=40)
     at = parameters(model)

@@ -9,7 +9,7 @@ from scipy import integrate, optimize, stats
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.likelihoods import Exponential, Interval, Tweedie, Weibull
-from fenchel.plots.checks import kaplan_meier
+from fenchel.plots.predictive_checks import kaplan_meier
 from fenchel.priors import DenseCovariance
 
 LOWER = np.array([1.3, 0.7, 0.0, 1.1, 2.0])

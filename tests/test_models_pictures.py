@@ -16,7 +16,7 @@ from fenchel.checks import Refusal
 from fenchel.models.summaries import estimates
 from fenchel.plots import plot_bars, plot_density, plot_heat, plot_reliability, plot_rootogram, plot_survival
 from fenchel.plots.base import short_name
-from fenchel.plots.checks import kaplan_meier
+from fenchel.plots.predictive_checks import kaplan_meier
 
 
 @pytest.fixture(scope="module")

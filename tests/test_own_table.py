@@ -12,8 +12,8 @@ from test_own_likelihood import Amount, Clumps
 import fenchel
 from fenchel.estimators import ProbabilisticPCA, select_components
 from fenchel.factors.columns import read, words
-from fenchel.factors.learning import TableEvidence
-from fenchel.factors.model import FactorModel
+from fenchel.factors.factor_model import FactorModel
+from fenchel.factors.table_evidence import TableEvidence
 from fenchel.hyperparameters.priors import Normal
 from fenchel.likelihoods import BernoulliLogit, Gamma, Gaussian, MultinomialLogit, NegativeBinomial, Poisson
 

@@ -11,8 +11,8 @@ from fenchel.checks import Refusal
 from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Interval, Poisson, Tweedie, Weibull
 from fenchel.plots import plot_joint, plot_pit
-from fenchel.plots.checks import pit_band
 from fenchel.plots.intervals import region_levels, smoothed
+from fenchel.plots.predictive_checks import pit_band
 from fenchel.row_scores import LeaveOneOut, pit_counts
 
 

@@ -22,9 +22,9 @@ from fenchel.likelihoods import (
 )
 from fenchel.paper import rivals
 from fenchel.paper.rivals.base import Geometry
+from fenchel.paper.rivals.mean_and_covariance import Primal
+from fenchel.paper.rivals.mean_and_covariance import PrimalSurface as MeanCovariance
 from fenchel.paper.rivals.mean_and_lam import MeanLamSurface as MeanLambda
-from fenchel.paper.rivals.primal import Primal
-from fenchel.paper.rivals.primal import PrimalSurface as MeanCovariance
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.problem import Problem
 from fenchel.solvers.base import Stopping

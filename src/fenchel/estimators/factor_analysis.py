@@ -1,8 +1,8 @@
 """Probabilistic PCA of any table: z_r ~ N(0, I), eta_r = W z_r + b, every column with a likelihood of its own.
 
 Columns may be yes or no, counts, ordered levels, categories or real numbers, and any cell may be missing. The columns
-are understood in ``factors/columns.py``, the rows solved in ``factors/model.py``, W and b learned in
-``factors/learning.py``; here is the scikit-learn face of it.
+are understood in ``factors/columns.py``, the rows solved in ``factors/factor_model.py``, W and b learned in
+``factors/table_evidence.py``; here is the scikit-learn face of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..likelihoods.ordinal import Cumulative
 from ..linalg.arrays import ArrayLike
 
 if TYPE_CHECKING:
-    from ..factors.model import Parameters, RowFits
+    from ..factors.factor_model import Parameters, RowFits
 
 _ROW_TOL = 1e-12  # of rows fitted by themselves: a score does not depend on the rows beside it
 
@@ -54,7 +54,7 @@ class FoundFactors(NamedTuple):
     @classmethod
     def restored(cls, numbers: dict[str, Any]) -> FoundFactors:
         """From what ``numbers`` gave."""
-        from ..factors.model import Parameters
+        from ..factors.factor_model import Parameters
 
         own = {name: numbers[name] for name in cls._fields}
         return cls(**{**own, "parameters": Parameters(**numbers["parameters"])})
@@ -176,7 +176,7 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
             NaN, None and NA are missing cells; a zero of a sparse matrix is a zero.
         y : ignored
         """
-        from ..factors.model import FactorModel
+        from ..factors.factor_model import FactorModel
 
         name = type(self).__name__
         self._check_words()

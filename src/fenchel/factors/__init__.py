@@ -1,4 +1,4 @@
-"""Factor models of tables: ``model`` is the evidence, ``learning`` maximises it, ``selection`` says how many."""
+"""Factor models of tables: ``factor_model`` is the evidence, ``table_evidence`` learns, ``selection`` says how many."""
 
 from .selection import Selection, select_components
 

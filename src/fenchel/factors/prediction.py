@@ -17,7 +17,7 @@ from .columns import is_softmax
 
 if TYPE_CHECKING:
     from .columns import Column
-    from .model import FactorModel, Parameters, RowFits
+    from .factor_model import FactorModel, Parameters, RowFits
 
 Cell = tuple[np.ndarray, np.ndarray] | np.ndarray
 

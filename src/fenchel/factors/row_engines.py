@@ -24,11 +24,11 @@ from ..problem import Problem
 from ..solvers.base import Stopping
 from . import cell_bounds
 from .cell_bounds import TableCells
-from .model import Solved
+from .factor_model import Solved
 from .row_search import RowPoints, RowProblems
 
 if TYPE_CHECKING:
-    from .model import FactorModel, Parameters
+    from .factor_model import FactorModel, Parameters
 
 
 # -- Rows whose likelihoods have a dual -------------------------------------------------------------

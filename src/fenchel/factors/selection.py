@@ -23,8 +23,8 @@ from .prediction import log_density
 from .starts import Units, begin, summary, units
 
 if TYPE_CHECKING:
-    from .learning import LearnedTable
-    from .model import FactorModel, Parameters
+    from .factor_model import FactorModel, Parameters
+    from .table_evidence import LearnedTable
 
 # -- How sharply the data determine the loadings, and the evidence once they are integrated out ----
 # The observed information is the complete one less what is missing because z is not seen (Louis 1982). With q(z_r) =
@@ -200,7 +200,7 @@ def select_components(
     >>> found.bits.shape, bool((found.bits < found.baseline).all())
     ((2, 1), True)
     """
-    from .model import FactorModel
+    from .factor_model import FactorModel
 
     sizes = np.array([int(k) for k in (range(1, candidates + 1) if isinstance(candidates, int) else candidates)])
     if sizes.size == 0:
@@ -237,7 +237,7 @@ def by_evidence(
 
     The search ends at ``largest``, or when ``_PATIENCE`` further factors have not raised the evidence.
     """
-    from .model import FactorModel
+    from .factor_model import FactorModel
 
     best, tried = None, 0
     for size in range(1, largest + 1):
@@ -259,7 +259,7 @@ def fitted(
     model: FactorModel, table: FactorTable, values: np.ndarray, where: str = _WHERE, **options: Any
 ) -> tuple[LearnedTable, Units]:
     """A model learned from ``values``, in the units of their Gaussian columns."""
-    from .learning import learn  # compiles: only when something is learned
+    from .table_evidence import learn  # compiles: only when something is learned
 
     own = units(where, values, table.columns, model.noise)
     return learn(model, own.apply(values), **options), own

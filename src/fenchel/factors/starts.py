@@ -19,7 +19,7 @@ from ..likelihoods.ordinal import Cumulative
 from .columns import Column, is_softmax
 
 if TYPE_CHECKING:
-    from .model import FactorModel, Parameters, TableFit
+    from .factor_model import FactorModel, Parameters, TableFit
 
 
 # -- Gaussian columns in units of their own, so that one prior on the loadings suits every column ---
@@ -98,7 +98,7 @@ class TableMoments:
 
     def evidence(self, p: Parameters) -> TableFit:
         """As ``FactorModel.evidence`` of the table; exact, so that its gap is 0."""
-        from .model import TableFit
+        from .factor_model import TableFit
 
         (D, L), R, v, W = p.loadings.shape, self.n_rows, p.variance, p.loadings
         away = self.mean - p.offset
@@ -121,7 +121,7 @@ class TableMoments:
 
     def shared(self, model: FactorModel, strength: float, least: float) -> Parameters:
         """The maximum where all columns share one noise variance, which is at least ``least``."""
-        from .model import Parameters
+        from .factor_model import Parameters
 
         R, L = self.n_rows, model.n_components
         roots, U = np.linalg.eigh(self.covariance)
@@ -231,7 +231,7 @@ class Starts:
     """Where a search may begin on a table (R, D)."""
 
     def __init__(self, model: FactorModel, values: np.ndarray) -> None:
-        from .model import Parameters
+        from .factor_model import Parameters
 
         self.model, self.values = model, values
         self.columns = [summary(own, y) for own, y in zip(model.likelihoods, values.T, strict=True)]

@@ -1,8 +1,8 @@
 """What a search for theta maximises (``Objective``), and what it returns (``Found``, ``Learned``).
 
 An objective is a value and its slopes at theta, within bounds, with the fit that they came from. ``Evidence`` is that
-of a likelihood and a family; that of a table (``factors/learning.py``) fits its rows by themselves. A search returns
-theta, the model and the fit there, and how it ended.
+of a likelihood and a family; that of a table (``factors/table_evidence.py``) fits its rows by themselves. A search
+returns theta, the model and the fit there, and how it ended.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ..checks import numeric, problem
 from ..inputs.frames import Table, read_frame, unknown
 from ..plots import plot_survival_curves, plot_survival_groups
 from ..plots.base import PALETTE, short_name
-from ..plots.checks import SurvivalGroup
+from ..plots.predictive_checks import SurvivalGroup
 from .grammar import parse
 
 if TYPE_CHECKING:

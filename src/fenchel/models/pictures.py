@@ -23,7 +23,7 @@ from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plo
 from ..plots.base import AxesArray, map_size, panels, short_name, signed_ends
 from ..plots.maps import extent_of
 from ..terms import Term
-from ..terms.points import grid_over
+from ..terms.matern_terms import grid_over
 from .averages import typical_rows
 from .capabilities import answers
 from .stated_priors import term_named

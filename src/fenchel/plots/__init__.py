@@ -5,7 +5,10 @@ matplotlib is imported when a picture is drawn. Figures are made without pyplot:
 function draws into ``ax`` when given one, else into a figure of its own (``ax.figure``).
 """
 
-from .checks import (
+from .factors import plot_biplot, plot_components, plot_loadings
+from .intervals import plot_caterpillar, plot_forest, plot_joint, plot_path
+from .maps import plot_map
+from .predictive_checks import (
     plot_bars,
     plot_calibration,
     plot_density,
@@ -16,10 +19,7 @@ from .checks import (
     plot_survival_curves,
     plot_survival_groups,
 )
-from .factors import plot_biplot, plot_components, plot_loadings
-from .grids import plot_contours, plot_decision, plot_grid, plot_heat, plot_surface
-from .intervals import plot_caterpillar, plot_forest, plot_joint, plot_path
-from .maps import plot_map
+from .surfaces import plot_contours, plot_decision, plot_grid, plot_heat, plot_surface
 from .trace import plot_race, plot_trace
 
 __all__ = [

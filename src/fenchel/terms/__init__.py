@@ -22,14 +22,14 @@ one's own a word in formulas.
 from ..inputs.frames import DataColumn, DataTable, Kind
 from .base import Hyperparameter, Term, TermRows, correlation, deviation, share
 from .covariates import Covariate
+from .graph_terms import BYM, BYM2, ICAR, Generic, Leroux
 from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
+from .matern_terms import Matern
 from .membership import KnownCovariance, MultipleMembership
-from .points import Matern
 from .processes import GaussianProcess, VecchiaProcess
 from .slopes import Grouped
 from .smooths import Smooth, Tensor, TensorInteraction
-from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .stationary import AR, AR1, MaternSeries, OrnsteinUhlenbeck
 from .sum_of_terms import SumOfTerms
 from .time import RW1, RW2, IntegratedWiener, Seasonal, Wiener

@@ -20,7 +20,7 @@ from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of,
 from ..priors.sparse import SparsePrecision
 from .base import START_SD, Hyperparameter, Term, TermRows, level_sd, one_each, typical
 from .forecast import FARTHEST, Unseen, beyond
-from .points import far_times
+from .matern_terms import far_times
 
 
 class LevelTerm(Term):

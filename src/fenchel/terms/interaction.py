@@ -25,9 +25,9 @@ from ..inputs.frames import DataTable
 from ..priors.constraints import checked_constraints
 from .base import Term, TermRows, deviation
 from .forecast import Unseen, numbered
+from .graph_terms import BYM, BYM2
 from .grouped import IID, LevelTerm
 from .slopes import Grouped
-from .space import BYM, BYM2
 
 MOST_LATENTS = 10_000_000  # effects of a product: a sparse factor of more does not fit in memory
 

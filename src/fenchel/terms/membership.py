@@ -22,8 +22,8 @@ from ..inputs.levels import listed, present
 from ..linalg.supernodal import symmetric_csc
 from ..priors.sparse import SparsePrecision
 from .base import Hyperparameter, TermRows, deviation, one_each, typical
+from .graph_terms import StructuredTerm
 from .grouped import LevelTerm
-from .space import StructuredTerm
 
 _NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
 

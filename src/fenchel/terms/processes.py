@@ -28,7 +28,7 @@ from ..inputs.frames import DataTable
 from ..kernels import KERNELS
 from .base import Hyperparameter, Term, TermRows, deviation, effect_range, one_each
 from .forecast import Unseen, UnseenPoints, numbered
-from .points import numbers_of, pc_pair, spans_of
+from .matern_terms import numbers_of, pc_pair, spans_of
 
 _KNOT_REMARK = 0.1  # share of the variance that knots leave on average, from which a remark says so
 _TOGETHER = 2500  # new points that are drawn together, by their dense covariance; more are drawn one by one

@@ -29,7 +29,7 @@ from ..linalg.standardized import ColumnMoments, column_moments
 from .base import Term, TermRows, deviation
 from .bases import BASES, Basis, ByValues, Centred, most
 from .covariates import Covariate, is_factor
-from .points import numbers_of, spans_of
+from .matern_terms import numbers_of, spans_of
 
 _GRID = 50  # points at which a curve is shown
 _SIDE = 15  # points of each side of the grid on which a surface is shown

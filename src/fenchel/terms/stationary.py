@@ -36,7 +36,7 @@ from ..inputs.levels import inferred, times_of
 from .base import Hyperparameter, PartialCorrelation, Term, TermRows, correlation, deviation, effect_range, level_sd
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
-from .points import Matern
+from .matern_terms import Matern
 from .time import TimeTerm, thinned
 
 _SMALLEST_TAU = {1: 1e-10, 2: 0.0015, 3: 0.03}  # tau of neighbours at the longest range, by p = nu + 1/2

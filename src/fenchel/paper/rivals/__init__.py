@@ -14,8 +14,8 @@ from ...inference import infer
 from ...solvers.base import Solver
 from ...solvers.solution import Solution
 from .laplace_ep import EP, LaplaceSolver
+from .mean_and_covariance import Primal, banded_primal
 from .mean_and_lam import CoordinateAscent, OpperArchambeau
-from .primal import Primal, banded_primal
 
 _OF_INFER = ("start", "progress", "weights", "callback")
 

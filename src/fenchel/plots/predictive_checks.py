@@ -308,7 +308,7 @@ def kaplan_meier(
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel.plots.checks import kaplan_meier
+    >>> from fenchel.plots.predictive_checks import kaplan_meier
     >>> kaplan_meier(np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, False, True]))[1]
     array([0.75, 0.5 , 0.5 , 0.  ])
     """

@@ -152,7 +152,7 @@ class FactorModel:
 
     Examples
     --------
-    >>> from fenchel.factors.model import FactorModel
+    >>> from fenchel.factors.factor_model import FactorModel
     >>> from fenchel.likelihoods import BernoulliLogit, MultinomialLogit
     >>> model = FactorModel([BernoulliLogit(), MultinomialLogit(3)], n_components=1)
     >>> model.n_predictors, model.slices

@@ -29,7 +29,7 @@ from ..hyperparameters.objective import Evaluated, Found, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..linalg.arrays import Seed
 from ..solvers.base import Callback, reporting
-from .model import FactorModel, Parameters, TableFit
+from .factor_model import FactorModel, Parameters, TableFit
 from .starts import Starts, TableMoments
 
 SAMPLE_SHARE = 5  # a table with more rows than its gate is first learned on one in so many of the gate's rows
