@@ -27,7 +27,7 @@ ROOMS = {  # tokens
     "factors": 26_300,
     "files": 9_000,
     "gmrf": 28_700,
-    "hyperparameters": 40_000,
+    "hyperparameters": 40_300,
     "inputs": 9_400,
     "iterative": 16_500,
     "likelihoods": 64_200,

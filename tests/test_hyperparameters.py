@@ -10,6 +10,7 @@ import fenchel.hyperparameters
 from fenchel.hyperparameters import (
     Evidence,
     Family,
+    HalfNormal,
     KernelCovariance,
     Normal,
     PCDeviation,
@@ -161,6 +162,7 @@ def test_relevance_is_found():
     ("prior", "event", "probability"),
     [
         (PCDeviation(0.7, 0.05), lambda t: np.exp(t) > 0.7, 0.05),
+        (HalfNormal(0.7, 0.05), lambda t: np.exp(t) > 0.7, 0.05),
         (PCDeviation(0.7, 0.05, power=2.0), lambda t: np.exp(t / 2) > 0.7, 0.05),
         (PCRange(0.4, 0.1, 2), lambda t: np.exp(t) < 0.4, 0.1),
         (PCRange(0.4, 0.1, 1), lambda t: np.exp(t) < 0.4, 0.1),

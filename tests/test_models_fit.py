@@ -196,7 +196,7 @@ def test_the_summary_says_what_a_reader_asks(mixed):
         "(1|g): independent effects of groups, 15 levels",
         "rows: 238 used, 1 of them with y unobserved and predicted",
         "dropped: 2 rows in which a covariate is missing ('x' in 2)",
-        "exponential, P(sd > 1) = 0.01",
+        "half-normal, P(sd > 5) = 0.05",
     ):
         assert line in text
 

@@ -18,6 +18,7 @@ from fenchel import PC, Normal, gates
 from fenchel.checks import Refusal
 from fenchel.gmrf.space import scaled_icar
 from fenchel.hyperparameters.evidence import Evidence
+from fenchel.hyperparameters.priors import HalfNormal
 from fenchel.hyperparameters.shares import CovarianceShare, PCCorrelation, PrecisionShare, Spectrum
 from fenchel.likelihoods import WORDS
 
@@ -247,7 +248,7 @@ def test_terms_by_the_names_that_tables_print():
     assert term.hyperparameters[0].prior == Normal(-1.0, 0.5)  # of log sd
     alone = areas("bym2", priors={"bym2(r)": PC(phi=0.5, alpha=2 / 3)})  # goes to the one it names
     assert alone.priors.loc[("bym2(r)", "phi"), "prior"] == "PC, P(phi < 0.5) = 0.6667"
-    assert alone.priors.loc[("bym2(r)", "sd"), "prior"] == "exponential, P(sd > 1) = 0.01"
+    assert alone.priors.loc[("bym2(r)", "sd"), "prior"] == "half-normal, P(sd > 5) = 0.05"
     ranged = fenchel.Model("real ~ gp(x)", DATA, priors={"gp(x)": PC(range=0.5, alpha=0.1)}).priors
     assert ranged.loc[("gp(x)", "range"), "prior"] == "P(range < 0.5) = 0.1"
 
@@ -478,3 +479,33 @@ def test_the_documents_table_of_defaults_is_what_is_printed():
     for family in WORDS:
         own = {(family, name) for name in model(family).own_priors.names}
         assert own <= seen, own - seen
+
+
+# -- the default prior of an sd -------------------------------------------------------------------
+def test_the_default_prior_of_an_sd_is_in_units_of_eta():
+    """Five sds of y for noise about eta, 5 on a scale of logs; of a slope for what one sd of its column does."""
+    spread = float(fenchel.Model("real ~ 1", DATA).target.scale)
+    for left, family, unit in (("real", "gaussian", spread), ("count", "poisson", 1.0)):
+        table = fenchel.Model(f"{left} ~ x + (x|g)", DATA, family).priors
+        for parameter, by in (("sd intercept (at the mean)", 1.0), ("sd x", float(np.std(DATA.x)))):
+            words = table.loc[("(x|g)", parameter), "prior"]
+            limit = re.fullmatch(r"half-normal, P\(.* > ([\d.e+-]+)\) = 0.05", words)
+            assert float(limit[1]) == pytest.approx(5.0 * unit / by, rel=1e-3)
+
+
+def test_the_default_prior_does_not_decide():
+    """Beside a flat prior of the sd it moves the posterior mode by less than 3 % with 10 groups or more."""
+    s = np.exp(np.linspace(-3.0, 3.0, 4001))
+    default = np.array([HalfNormal(5.0, 0.05)(float(t))[0] for t in np.log(s)]) - np.log(s)  # density of the sd itself
+    old = -np.log(100.0) * s
+    for groups, limit in ((10, 0.03), (20, 0.015), (200, 0.002)):
+        for true in (0.3, 1.0):
+            variance = s**2 + 0.2**2  # group means with standard errors 0.2
+            log_p = -0.5 * (groups - 1) * (np.log(variance) + (true**2 + 0.2**2) / variance)
+            flat, ours, before = (s[np.argmax(log_p + part)] for part in (0.0, default, old))
+            assert abs(ours / flat - 1.0) < limit
+            assert before <= ours
+    few = -0.5 * 2 * (np.log(s**2) + 1.0 / s**2) + default  # three groups that differ with sd 1
+    density = np.exp(few - few.max()) * s
+    total = np.cumsum(density) / density.sum()
+    assert 3.0 < s[np.searchsorted(total, 0.975)] < 5.0

@@ -10,7 +10,7 @@ from conftest import difference
 from test_terms_contract import MORE
 
 from fenchel import terms
-from fenchel.hyperparameters import Normal, PCDeviation
+from fenchel.hyperparameters import HalfNormal, Normal, PCDeviation
 from fenchel.priors.sparse import SparsePrecision
 from fenchel.terms import DataTable, Kind, SumOfTerms, Term
 from fenchel.terms.base import typical
@@ -116,9 +116,9 @@ def test_priors_are_asked_for_by_name():
         model = SumOfTerms([terms.BYM2("g", RING)], TABLE, priors=asked)
         return [h.prior for h in model.effects[0].hyperparameters]
 
-    assert priors("pc") == [PCDeviation(1.0, 0.01), Normal(0.0, 1.8)]
+    assert priors("pc") == [HalfNormal(5.0, 0.05), Normal(0.0, 1.8)]
     assert priors(None) == priors({"g": None}) == [None, None]
-    assert priors({"g": {"phi": Normal(1.0, 1.0)}}) == [PCDeviation(1.0, 0.01), Normal(1.0, 1.0)]
+    assert priors({"g": {"phi": Normal(1.0, 1.0)}}) == [HalfNormal(5.0, 0.05), Normal(1.0, 1.0)]
     assert priors({"g": (0.5, 0.1)}) == [PCDeviation(0.5, 0.1), Normal(0.0, 1.8)]
     with pytest.raises(
         ValueError, match=r"here: the prior of 'g', phi, is \(1, 2\); expected \(phi, a\) for P\(phi < u\) = a"

@@ -9,13 +9,14 @@ from .integration import Integrated, integrate
 from .kernel import KernelCovariance, ScaledCovariance
 from .learning import learn
 from .objective import Learned, SearchEnding
-from .priors import Normal, PCDeviation, PCRange, independent
+from .priors import HalfNormal, Normal, PCDeviation, PCRange, independent
 from .weights import Relevance, WeightVariances, learn_relevance
 
 __all__ = [
     "Evidence",
     "Family",
     "Grid",
+    "HalfNormal",
     "Integrated",
     "KernelCovariance",
     "Learned",

@@ -1,5 +1,6 @@
 """Priors on hyperparameters: log p(theta) and its slope, one entry of theta at a time.
 
+    HalfNormal   an sd is half-normal, P(sd > u) = a; theta = log sd: the default of every term
     PCDeviation  an sd is exponential, P(sd > u) = a; theta = log sd, or a multiple of it
     PCRange      P(range < r) = a in d dimensions; theta = log range            (Fuglstad et al. 2019)
     Normal       theta itself is normal
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..checks import choice, problem, scalar
 from ..files import Stated
@@ -181,6 +183,40 @@ class PCDeviation(ScalarPrior):
         log_sd = theta / self.power
         pull = rate * np.exp(log_sd)
         return float(np.log(rate / self.power) + log_sd - pull), float((1.0 - pull) / self.power)
+
+
+@dataclass(frozen=True)
+class HalfNormal(ScalarPrior):
+    """An sd is half-normal, P(sd > u) = probability, for theta = log sd.
+
+    Its log density falls with the square of the sd, so that it hardly moves an sd well below u, and refuses one far
+    above u however few the groups are.
+
+    Examples
+    --------
+    >>> from fenchel.hyperparameters.priors import HalfNormal
+    >>> round(HalfNormal(5.0, 0.05).sd, 4)
+    2.5511
+    """
+
+    u: float
+    probability: float = 0.05
+
+    def __post_init__(self) -> None:
+        _level("HalfNormal", self.u, self.probability)
+
+    @property
+    def sd(self) -> float:
+        """Of the normal distribution of which it is the upper half."""
+        return self.u / float(ndtri(1.0 - self.probability / 2.0))
+
+    def in_words(self, scale: Scale) -> str:
+        return f"half-normal, P({scale.name} > {scale.value(float(np.log(self.u))):.4g}) = {self.probability:g}"
+
+    def __call__(self, theta: float) -> tuple[float, float]:
+        square = float(np.exp(2.0 * (theta - np.log(self.sd))))
+        value = 0.5 * np.log(2.0 / np.pi) - np.log(self.sd) + theta - square / 2.0
+        return float(value), 1.0 - square
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from scipy.special import betaln
 
 from ..checks import problem
 from ..files import Stated
-from ..hyperparameters.priors import PC, Normal, PCDeviation, PCRange, ScalarPrior, Scale
+from ..hyperparameters.priors import PC, HalfNormal, Normal, PCDeviation, PCRange, ScalarPrior, Scale
 from ..hyperparameters.shares import PCCorrelation
 from ..inputs.frames import DataColumn, DataTable
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
@@ -33,6 +33,8 @@ from .forecast import Unseen, numbered
 Sparse = Any  # scipy's sparse arrays, which have no types
 Below = Callable[..., ScalarPrior]  # (u, a, base) -> the prior that says P(value < u) = a
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
+LARGE_SD = 5.0  # of any effect, in the same units: its default prior is half-normal, P(sd > LARGE_SD) = LARGE_SD_SHARE
+LARGE_SD_SHARE = 0.05
 _SD_BOUND = 6.0  # log units either way: the bounds of a log sd about the scale of eta
 _WIDEST = 12.0  # log units either way: the bounds of an entry that is given none
 
@@ -183,18 +185,19 @@ def _pc(unit: float, u: float, a: float) -> PCDeviation:
 def deviation(name: str, scale: float, start: float | None = None, unit: float = 1.0) -> Hyperparameter:
     """An sd whose value times ``unit`` is an effect's typical sd; it starts at half of ``scale``.
 
-    The prior is P(sd unit > scale) = 0.01. ``start`` is the sd in the user's units.
+    The prior is half-normal, P(sd unit > 5 scale) = 0.05. ``start`` is the sd in the user's units.
     """
     begin = float(np.log(START_SD * scale if start is None else start * unit))
     centre = float(np.log(scale))
     bounds = min(centre - _SD_BOUND, begin), max(centre + _SD_BOUND, begin)
-    return Hyperparameter(name, LogInUnits(unit), begin, bounds, PCDeviation(scale, 0.01), partial(_pc, unit))
+    prior = HalfNormal(LARGE_SD * scale, LARGE_SD_SHARE)
+    return Hyperparameter(name, LogInUnits(unit), begin, bounds, prior, partial(_pc, unit))
 
 
 def level_sd(name: str, scale: float, log_sd: float, spread: float = 1.0) -> Hyperparameter:
     """theta = log sd of a field that has typical variance ``spread`` at sd 1; shown is the typical sd of the effect.
 
-    It starts at ``log_sd``; the prior is P(typical sd > scale) = 0.01.
+    It starts at ``log_sd``; the prior is half-normal, P(typical sd > 5 scale) = 0.05.
     """
     unit = 1.0 / float(np.sqrt(spread))
     return deviation(name, scale * unit, float(np.exp(log_sd)) / unit, unit)

@@ -167,7 +167,7 @@ class Matern(Term):
     prior_range : (r, a), optional
         P(range < r) = a; default: an edge of the mesh, or a twentieth of the extent of the bulk, with 0.05.
     prior_sd : (s, a), optional
-        P(sd > s) = a (Fuglstad et al. 2019); default: the scale of eta, with 0.01.
+        P(sd > s) = a (Fuglstad et al. 2019); default: half-normal, 5 scales of eta with 0.05.
     barrier : float
         The range in barriers of the mesh, as a share of that outside.
     name : hashable, optional

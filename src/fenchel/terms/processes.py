@@ -190,11 +190,11 @@ class GaussianProcess(PointProcess):
         unit.
     name : hashable, optional
 
-    The sd is that of the process anywhere, with P(sd > scale of eta) = 0.01; at a distance of the range its correlation
-    is about 0.14, with P(range < a twentieth of the width of the bulk of the data) = 0.05 (Fuglstad et al. 2019). Each
-    point has an independent effect of a thousandth of the sd beside it, the nugget: noise about eta that is less than
-    that is not told from it. Other points are predicted with the mean and the variance that the process has there given
-    those of the fit, without a nugget, and drawn together.
+    The sd is that of the process anywhere, half-normal with P(sd > 5 scales of eta) = 0.05; at a distance of the range
+    its correlation is about 0.14, with P(range < a twentieth of the width of the bulk of the data) = 0.05 (Fuglstad et
+    al. 2019). Each point has an independent effect of a thousandth of the sd beside it, the nugget: noise about eta
+    that is less than that is not told from it. Other points are predicted with the mean and the variance that the
+    process has there given those of the fit, without a nugget, and drawn together.
 
     Examples
     --------
@@ -252,7 +252,7 @@ class VecchiaProcess(PointProcess):
         P(range < r) = a of each range; default: a twentieth of the extent of the bulk of its columns, with
         0.05.
     prior_sd : (s, a), optional
-        P(sd > s) = a; default: the scale of eta, with 0.01.
+        P(sd > s) = a; default: half-normal, 5 times the scale of eta with 0.05.
     knots : int, optional
         So many of the points, spread out, are those that others condition on; the others are independent given them.
         Default: at most 10,000. The time grows with the knots to the power
