@@ -11,6 +11,7 @@ from sklearn.decomposition import FactorAnalysis
 
 import fenchel
 from fenchel.factors.prediction import cells as cells_of
+from fenchel.factors.row_engines import row_problems
 from fenchel.factors.row_search import solve_rows, some_rows
 from fenchel.factors.selection import integrated
 from fenchel.factors.starts import Starts
@@ -314,9 +315,9 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
 @pytest.mark.parametrize("L", [2, 5])
 def test_newtons_whole_system_is_the_same_for_one_row_and_for_many(L):
     """Its largest part is computed in one of two ways, by the number of rows."""
-    model, p, values = _ordinal_too(L, 60)
+    _, p, values = _ordinal_too(L, 60)
     with np.errstate(all="ignore"):
-        problems = model.layout.problems(values, p)
+        problems = row_problems(values, p)
         s = problems.begin()
         at = problems.at(s)
         ds, promised = problems.newton(at, True)

@@ -1,247 +1,205 @@
-"""The bounds of all cells of a table at once: tau(s), k(tau), lam(tau) and the gaps of ``likelihoods/``.
+"""The bounds of all cells of a table at once, by the convex bounds of their likelihoods.
 
 A potential is one coordinate s of the dual: a column has one for each of its predictors, an ordinal
-column two. Arrays are (Q, R): a row for each potential, a column for each row of the table.
+column two. Arrays are (Q, R) of potentials or (P, R) of predictors: a column for each row of the table.
+Columns that share a bound are evaluated together, cell by cell.
 """
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
 
-from ..linalg.tolerances import REACH
-
-LOGISTIC, TILTED, COUNT, REAL, SOFTMAX, ORDERED, ORDERED_TILTED = range(7)  # kinds of columns
+from ..likelihoods.base import Likelihood
+from ..likelihoods.bounds import ConvexBound
 
 
-def _rise(x: np.ndarray) -> np.ndarray:
-    """e^x - 1 - x without cancellation near 0."""
-    series = x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
-    return np.where(np.abs(x) < 0.03, series, np.expm1(x) - x)
+def has_dual(likelihood: Likelihood) -> bool:
+    """Whether rows with a likelihood have a dual here: a softmax with a predictor for each level has no reference."""
+    bound = likelihood.objective
+    return bound.convex and not likelihood.row_values and not bound.dual.domain.exactly
 
 
-def _log_mean_exp(p: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """log sum p e^x of x (.., K, R) with sum p x = 0."""
-    top = x.max(axis=-2)
-    near = np.log1p(np.sum(p * _rise(np.minimum(x, 1.0)), axis=-2))
-    if not (top >= 1.0).any():
-        return near
-    total = np.sum(p * np.exp(x - top[..., None, :]), axis=-2)
-    return np.where(top < 1.0, near, top + np.log(np.maximum(total, 5e-324)))
+def grouped(values: Iterable[Hashable]) -> list[list[int]]:
+    """The places of equal values."""
+    out: dict[Hashable, list[int]] = {}
+    for j, value in enumerate(values):
+        out.setdefault(value, []).append(j)
+    return list(out.values())
 
 
-def _coin(tau: np.ndarray, delta: np.ndarray) -> np.ndarray:
-    """log(tau e^((1 - tau) delta) + (1 - tau) e^(-tau delta)), the gap of a logistic bound whose s is delta off."""
-    v, lead = tau * (1.0 - tau), 1.0 - 2.0 * tau
-    fourth, fifth = 1.0 - 6.0 * v, lead * (1.0 - 12.0 * v)
-    series = lead / 3 + delta * (fourth / 12 + delta * (fifth / 60 + delta * (1.0 - 30.0 * v * fourth) / 360))
-    near = v * delta * delta * (0.5 + 0.5 * delta * series)
-    far = np.abs(delta) >= 0.01
-    if far.any():
-        tau, delta = tau[far], delta[far]
-        near[far] = _log_mean_exp(np.stack([tau, 1.0 - tau]), np.stack([(1.0 - tau) * delta, -tau * delta]))
-    return near
-
-
-def _tilted(h: np.ndarray, rho: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """The root s of s = h - rho/2 tanh(s/2), by Newton's method from ``near``."""
-    size, half = np.abs(h), rho / 2
-    least = np.maximum(size / (1.0 + half / 2), size - half)
-    s = np.maximum(np.where(h < 0.0, -near, near), least)
-    for _ in range(60):
-        e = np.exp(-s)
-        t = (1.0 - e) / (1.0 + e)
-        step = (size - s - half * t) / (1.0 + half / 2 * (1.0 - t * t))
-        s = np.maximum(s + step, least)
-        if not (np.abs(step) > 1e-8 * (1.0 + s)).any():
-            break
-    return np.where(h < 0.0, -s, s)
+def _shared_bound(likelihood: Likelihood) -> Hashable:
+    """The same for likelihoods whose bounds differ in nothing but their rows."""
+    alike = likelihood.rows_hold_parameters or not likelihood.parameters
+    return (type(likelihood), likelihood.bound, likelihood.n_levels) if alike else id(likelihood)
 
 
 @dataclass
 class CellSites:
-    """All potentials at one s, each (Q, R); 0 where a cell is missing or an ordered level has an open end."""
+    """All potentials at one s; a cell that is missing has no value, alpha, lam and spread."""
 
     value: np.ndarray  # (R,)  sum of k - mt alpha - const
-    tau: np.ndarray  # not 0 there
-    alpha: np.ndarray
-    lam: np.ndarray
-    slope: np.ndarray  # dlam/dtau
-    spread: np.ndarray
-    slack: np.ndarray  # (S, R)  probability of the reference level of each softmax column
+    alpha: np.ndarray  # (P, R)
+    lam: np.ndarray  # (P, R)
+    slope: np.ndarray  # (Q, R)  dlam/dtau
+    bend: np.ndarray  # (Q, R)  d2lam/dtau2
+    spread: np.ndarray  # (Q, R)
+    slack: np.ndarray  # (S, R)  of each softmax column
+
+
+@dataclass(frozen=True)
+class SharedCells:
+    """The cells of n columns that share a bound, column after column.
+
+    potentials (n, p), predictors (n, c) : the places of each column
+    slack : the rows in ``CellSites.slack`` of softmax columns
+    """
+
+    bound: ConvexBound
+    rows: dict[str, np.ndarray]
+    potentials: np.ndarray
+    predictors: np.ndarray
+    slack: slice
+
+    @property
+    def weight(self) -> np.ndarray:
+        """Of each cell (n R,)."""
+        return np.asarray(self.rows["weight"])
+
+    def read(self, x: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Values of a place and a row of the table (., R), cell by cell (n R, .)."""
+        return x[places.T].reshape(places.shape[1], -1).T
+
+    def write(self, out: np.ndarray, places: np.ndarray, x: Any) -> None:
+        """The reverse, into ``out`` (., R)."""
+        n, p = places.shape
+        out[places.T] = x.T.reshape(p, n, -1)
+
+    def by_column(self, x: np.ndarray) -> np.ndarray:
+        """Numbers of cells (n R,) as (n, R)."""
+        return x.reshape(self.potentials.shape[0], -1)
+
+    def gap(self, s: np.ndarray, h: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        """Of each cell (n R,), per unit of weight."""
+        at, centre = self.read(s, self.potentials), self.read(h, self.predictors)
+        return np.asarray(self.bound.gap(at, centre, self.read(rho, self.predictors), self.rows))
+
+    def gap_bound(self, rho: np.ndarray, g: np.ndarray) -> np.ndarray | None:
+        """The same from above, where the bound knows a cheap one."""
+        found: Any = self.bound.gap_bound(self.read(g, self.potentials), self.read(rho, self.predictors), self.rows)
+        return found
+
+    def take(self, some: np.ndarray) -> SharedCells:
+        """The cells of some rows of the table."""
+        n = self.potentials.shape[0]
+        few = {key: x.reshape(n, -1, *x.shape[1:])[:, some] for key, x in self.rows.items()}
+        return replace(self, rows={key: np.asfortranarray(x.reshape(-1, *x.shape[2:])) for key, x in few.items()})
 
 
 class TableCells:
     """The cells of a table.
 
+    likelihoods : D, each with a convex bound
     values : (R, D), NaN where a cell is missing
-    kind, levels : (D,); first : (D + 1,) where each column's potentials begin
-    mt : (Q,) a priori means; variance : (D,) of gaussian columns; cuts : (D, K - 1) cutpoints of ordered ones
+    mean : (P,) of the predictors a priori
 
     Attributes:
-    soft, count, real : the potentials of each kind
-    softmax : for each K the potentials (n, K - 1) of the n columns with K levels, and their rows in ``CellSites.slack``
-    ordered : column, first potential and levels of each ordered column
-    seen : whether a cell has data
-    live : whether there is a potential: a cell without data has none, an open end of a level neither
+    owner : (Q,) the predictor of each potential
+    sign, reach : (Q, 1) of each potential
+    softmax : the groups of columns whose potentials share a normalisation
     """
 
-    def __init__(
-        self,
-        values: np.ndarray,
-        kind: np.ndarray,
-        first: np.ndarray,
-        levels: np.ndarray,
-        mt: np.ndarray,
-        variance: np.ndarray,
-        cuts: np.ndarray,
-    ) -> None:
-        column, widths = np.repeat(np.arange(kind.size), np.diff(first)), np.diff(first)
-        what, y = kind[column], values.T[column]
-        self.mt = mt[:, None]
-        self.live = self.seen = ~np.isnan(y)
-        self.y = y = np.where(self.live, y, 0.0)
-        self.soft = np.flatnonzero((what <= TILTED) | (what >= ORDERED))
-        self.count, self.real = np.flatnonzero(what == COUNT), np.flatnonzero(what == REAL)
-        self.v = variance[column[self.real]][:, None]
-        self.tilted = ((what == TILTED) | (what == ORDERED_TILTED))[:, None]
-        second = (what >= ORDERED) & (np.arange(what.size) > first[column])
-        self.sign = np.where(second, -1.0, 1.0)[:, None]
-        self.reach = np.where(what == REAL, np.inf, REACH)[:, None]
-        self.bends = np.where(what == REAL, 0.0, 1.0)[:, None]  # lam' but for tilted bounds
-        # alpha = sign tau - target
-        self.target = np.where(what[:, None] < ORDERED, y, 0.0)
-        self.target[self.real] /= self.v
-        self.softmax, self.n_softmax = [], 0
-        for width in np.unique(widths[kind == SOFTMAX]):
-            at = first[:-1][(kind == SOFTMAX) & (widths == width)][:, None] + np.arange(width)
-            self.target[at] = y[at] == np.arange(width)[:, None]
-            self.softmax.append((at, slice(self.n_softmax, self.n_softmax + len(at))))
-            self.n_softmax += len(at)
-        # ordered levels: log(1 + e^(s - shift)), and the distance of the ends of a level
-        self.ordered = [(j, first[j], levels[j]) for j in np.flatnonzero(kind >= ORDERED)]
-        self.shift, self.between = np.zeros_like(y), np.full((len(self.ordered), y.shape[1]), np.inf)
-        for i, (j, q, K) in enumerate(self.ordered):
-            ends = np.concatenate([[-np.inf], cuts[j, : K - 1], [np.inf]])
-            level = y[q].astype(int)
-            self.shift[q], self.shift[q + 1] = ends[level + 1], -ends[level]
-            self.between[i] = np.where(self.live[q], ends[level + 1] - ends[level], np.inf)
-        closed = np.isfinite(self.shift)
-        self.live = self.seen & closed
-        self.shift = np.where(closed, self.shift, 0.0)
-        constant = [
-            np.where(self.live[self.count], gammaln(y[self.count] + 1.0), 0.0),
-            np.where(self.live[self.real], 0.5 * np.log(2.0 * np.pi * self.v), 0.0),
-            -np.log(-np.expm1(-self.between)),
-        ]
-        self.constant = np.concatenate(constant).sum(axis=0)
+    def __init__(self, likelihoods: Sequence[Likelihood], values: np.ndarray, mean: np.ndarray) -> None:
+        bounds = [own.objective.dual for own in likelihoods]
+        predictors = _places([own.n_predictors for own in likelihoods])
+        potentials = _places([len(bound.layout) for bound in bounds])
+        self.owner = np.concatenate([at[list(bound.layout)] for at, bound in zip(predictors, bounds, strict=True)])
+        self.mean, self.shape = mean[:, None], (self.owner.size, values.shape[0])
+        self.sign, self.reach = np.empty((self.shape[0], 1)), np.empty((self.shape[0], 1))
+        self.groups, self.n_slack = list[SharedCells](), 0
+        for columns in grouped(map(_shared_bound, likelihoods)):
+            same = [[columns[k] for k in some] for some in grouped(id(likelihoods[j]) for j in columns)]
+            columns = [j for some in same for j in some]
+            each = [likelihoods[some[0]].prepare(values[:, some].T.ravel()) for some in same]
+            rows = {key: np.asfortranarray(np.concatenate([one[key] for one in each])) for key in each[0]}
+            at, of = (np.stack([every[j] for j in columns]) for every in (potentials, predictors))
+            bound, first = bounds[columns[0]], self.n_slack
+            self.n_slack += len(columns) if bound.coupled else 0
+            group = SharedCells(bound, rows, at, of, slice(first, self.n_slack))
+            self.groups.append(group)
+            self.sign[group.potentials] = bound.signs(rows)[0][:, None]
+            self.reach[group.potentials] = bound.reach(rows)
+
+    @property
+    def softmax(self) -> list[SharedCells]:
+        return [group for group in self.groups if group.bound.coupled]
+
+    def of_potentials(self, x: np.ndarray) -> np.ndarray:
+        """What predictors have (P, ...), for each of their potentials (Q, ...)."""
+        return x if self.owner.size == x.shape[0] else x[self.owner]
 
     def take(self, rows: np.ndarray) -> TableCells:
         """The cells of some rows of the table."""
         out = copy.copy(self)
-        for name in ("y", "live", "seen", "target", "shift", "between", "constant"):
-            setattr(out, name, getattr(self, name)[..., rows])
+        out.shape = self.shape[0], rows.size
+        out.groups = [group.take(rows) for group in self.groups]
         return out
 
     def sites(self, s: np.ndarray) -> CellSites:
         """Every potential at s (Q, R)."""
-        soft, count, real, live = self.soft, self.count, self.real, self.live
-        slack = np.empty((self.n_softmax, s.shape[1]))
-        tau, spread, k = np.empty_like(s), np.empty_like(s), np.empty_like(s)
-        if soft.size:
-            shift = self.shift[soft]
-            x = s[soft] - shift
-            size = np.abs(x)
-            e = np.exp(-size)
-            large = 1.0 / (1.0 + e)
-            small = e * large
-            tau[soft] = t = np.where(x >= 0.0, large, small)
-            spread[soft], k[soft] = small * large, t * shift - np.log1p(e) - small * size
-        if count.size:
-            tau[count] = spread[count] = t = np.exp(s[count])
-            k[count] = t * (s[count] - 1.0)
-        for at, own in self.softmax:
-            top = np.maximum(s[at].max(axis=1, keepdims=True), 0.0)
-            e, rest = np.exp(s[at] - top), np.exp(-top)
-            total = e.sum(axis=1, keepdims=True) + rest
-            level, rest = top + np.log(total), rest / total
-            tau[at] = spread[at] = t = e / total
-            k[at] = t * (s[at] - level)
-            k[at[:, 0]] -= (rest * level)[:, 0]
-            slack[own] = rest[:, 0]
-        tau[real], spread[real] = s[real] / self.v, 1.0 / self.v
-        lam = np.where(self.tilted | (self.bends == 0.0), spread, tau) * live
-        slope = np.where(self.tilted, 1.0 - 2.0 * tau, self.bends) * live
-        alpha = (self.sign * tau - self.target) * live
-        value = k - self.mt * alpha
-        a, b = s[real] - self.mt[real], self.y[real] - self.mt[real]
-        value[real] = 0.5 * (a * a - b * b) / self.v
-        value = np.sum(value * live, axis=0) - self.constant
-        return CellSites(value, tau, alpha, lam, slope, spread * live, slack)
-
-    def gap(self, s: np.ndarray, site: CellSites, h: np.ndarray, rho: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """The gap of every row (R,), whose predictors have mean h and variance rho, g being the slope in tau."""
-        soft, count, real, tau = self.soft, self.count, self.real, site.tau
-        out = 0.5 * np.sum(g[real] ** 2 / self.v, axis=0)
-        if count.size:
-            out += np.sum(tau[count] * _rise(-g[count]), axis=0)
-        if soft.size:
-            out += np.sum(self._soft_gap(s[soft], tau[soft], site.spread[soft], h[soft], rho[soft], g[soft]), axis=0)
-        for at, own in self.softmax:
-            rest = site.slack[own]
-            p = np.concatenate([tau[at], rest[:, None]], axis=1)
-            x = np.concatenate([-g[at], 0.0 * rest[:, None]], axis=1)
-            out += np.sum(_log_mean_exp(p, x - np.sum(p * x, axis=1, keepdims=True)), axis=0)
+        R, P = s.shape[1], self.mean.size
+        out = CellSites(*map(np.zeros, [R, (P, R), (P, R), s.shape, s.shape, s.shape, (self.n_slack, R)]))
+        for group in self.groups:
+            site = group.bound.site(group.read(s, group.potentials), group.rows)
+            w = group.weight[:, None]
+            group.write(out.alpha, group.predictors, w * site.alpha)
+            group.write(out.lam, group.predictors, w * site.lam)
+            group.write(out.slope, group.potentials, site.lam_slope)
+            group.write(out.spread, group.potentials, w * site.spread)
+            if group.bound.curved:
+                group.write(out.bend, group.potentials, site.lam_curvature / np.where(w > 0.0, w, 1.0))
+            if site.slack is not None:
+                out.slack[group.slack] = group.by_column(group.weight * site.slack)
+            conjugate = group.weight * (site.k - group.bound.likelihood.constant(group.rows))
+            out.value += group.by_column(conjugate).sum(axis=0)
+        out.value -= np.sum(self.mean * out.alpha, axis=0)
         return out
 
-    def _soft_gap(
-        self, s: np.ndarray, tau: np.ndarray, spread: np.ndarray, h: np.ndarray, rho: np.ndarray, g: np.ndarray
-    ) -> np.ndarray:
-        """Of logistic potentials, each a row of these arrays."""
-        tilted = self.tilted[self.soft]
-        if not tilted.any():
-            return _coin(tau, -g)
-        shift = self.shift[self.soft]
-        x, centre = s - shift, self.sign[self.soft] * h - shift
-        step = (centre - x - 0.5 * rho * (2.0 * tau - 1.0)) / (1.0 + rho * spread)
-        move = spread * step * (1.0 + 0.5 * (1.0 - 2.0 * tau) * step)
-        # Newton's first step to the maximum leaves its square, the gap the square of that
-        far = (np.abs(step) >= 1e-4) & tilted & self.live[self.soft]
-        if far.any():
-            step[far] = _tilted(centre[far], rho[far], x[far]) - x[far]
-            move[far] = 1.0 / (1.0 + np.exp(-x[far] - step[far])) - tau[far]
-        step = np.where(tilted, step, -g)
-        return np.where(self.live[self.soft], _coin(tau, step) + 0.5 * rho * np.where(tilted, move, 0.0) ** 2, 0.0)
+    def gap(self, s: np.ndarray, h: np.ndarray, rho: np.ndarray, g: np.ndarray, exact: bool) -> np.ndarray:
+        """The gap of every row (R,), whose predictors have mean h and variance rho (P, R), or a cheap bound on it.
+
+        g (Q, R) is the slope of the dual in tau.
+        """
+        out = np.zeros(self.shape[1])
+        for group in self.groups:
+            each = None if exact else group.gap_bound(rho, g)
+            each = group.gap(s, h, rho) if each is None else each
+            out += group.by_column(np.where(group.weight > 0.0, group.weight * each, 0.0)).sum(axis=0)
+        return out
 
     def bounded(self, site: CellSites, ds: np.ndarray) -> np.ndarray:
         """ds with every move held to its reach; in a softmax, relative to the mean of all classes."""
         out = np.clip(ds, -self.reach, self.reach)
-        for q, _ in self.softmax:
-            mean = np.sum(site.spread[q] * ds[q], axis=1, keepdims=True)
-            out[q] = np.clip(ds[q] - mean, -REACH, REACH) - np.clip(-mean, -REACH, REACH)
+        for group in self.softmax:
+            at = group.potentials
+            mean = np.sum(site.spread[at] * ds[at], axis=1, keepdims=True)
+            reach = self.reach[at]
+            out[at] = np.clip(ds[at] - mean, -reach, reach) - np.clip(-mean, -reach, reach)
         return out
 
     def start(self, c: float) -> np.ndarray:
         """s between alpha = 0 (c = 0, but for what has no such s) and the prior's mean (c = 1)."""
-        s, mt, y = np.zeros_like(self.y), self.mt, self.y
-        soft, count, real = self.soft, self.count, self.real
-        s[real] = y[real] + c * (mt[real] - y[real])
-        s[count] = (1.0 - c) * np.log(y[count] + 0.5) + c * mt[count]
-        x = self.sign[soft] * mt[soft] - self.shift[soft]
-        tau = self.target[soft] + c * (1.0 / (1.0 + np.exp(-x)) - self.target[soft])
-        for i, (_, q, _) in enumerate(self.ordered):
-            at = np.searchsorted(soft, q) + np.arange(2)
-            tau[at] = np.where(self.between[i] < np.inf, 0.25, tau[at])
-        tau = np.clip(tau, 1e-12, 1.0 - 1e-12)
-        s[soft] = np.log(tau / (1.0 - tau)) + self.shift[soft]
-        for q, _ in self.softmax:
-            top = np.maximum(mt[q].max(axis=1, keepdims=True), 0.0)
-            e, rest = np.exp(mt[q] - top), np.exp(-top)
-            total, hot = e.sum(axis=1, keepdims=True) + rest, self.target[q]
-            last = c * rest / total + (1.0 - c) * (1.0 - hot.sum(axis=1, keepdims=True))
-            p = c * e / total + (1.0 - c) * hot
-            s[q] = np.log(np.maximum(p, 1e-30)) - np.log(np.maximum(last, 1e-30))
-        return np.where(self.live, s, 0.0)
+        out = np.empty(self.shape)
+        for group in self.groups:
+            group.write(out, group.potentials, group.bound.start(group.rows, c))
+        return out + c * (self.sign * self.of_potentials(self.mean) - out)
+
+
+def _places(sizes: Sequence[int]) -> list[np.ndarray]:
+    """0, 1, ... in pieces of these sizes."""
+    return [np.arange(i, k) for i, k in pairwise(np.cumsum([0, *sizes]).tolist())]

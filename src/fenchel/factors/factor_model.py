@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from ..linalg.arrays import ArrayLike
 from ..linalg.rows import on_every_core
 from ..priors.batched import design_slope
 from ..solvers.base import Ending
+from .cell_bounds import has_dual
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class Solved(ABC):
     s : where a fit of the same rows under near parameters may begin
     mean (R, L), V (R, L (L + 1) / 2) : of z, V packed
     alpha, lam (R, P) : of every predictor, 0 where a cell is missing
+    moments : mean and variance of every predictor, each (R, P)
     total, off : their evidence bound, and how far it may be from the best Gaussian's
     """
 
@@ -67,6 +69,9 @@ class Solved(ABC):
     V: np.ndarray
     alpha: np.ndarray
     lam: np.ndarray
+    moments: tuple[np.ndarray, np.ndarray]
+    p: Parameters
+    values: np.ndarray
     total: float
     off: float
     n_iter: int
@@ -82,9 +87,14 @@ class Solved(ABC):
     def gap(self) -> np.ndarray:
         """How far it may be from the best Gaussian's (R,)."""
 
-    @abstractmethod
     def slopes(self) -> list[np.ndarray]:
-        """dP/dtheta of each column's likelihood."""
+        """dP/dtheta of each column's likelihood; those with parameters of their own have one predictor."""
+        out, (h, rho), at = [], self.moments, 0
+        for own, y in zip(self.p.likelihoods, self.values.T, strict=True):
+            if own.theta.size:
+                out.append(own.theta_gradient(h[:, [at]], rho[:, [at]], own.prepare(y)))
+            at += own.n_predictors
+        return out
 
 
 @dataclass(frozen=True)
@@ -178,8 +188,9 @@ class FactorModel:
         self.ordered = np.array([own.ordered for own in self.likelihoods])
         ends = np.cumsum([0, *(own.theta.size for own in self.likelihoods)])
         self.own = [slice(int(i), int(k)) for i, k in pairwise(ends)]  # of the likelihoods' own parameters
-        if self.layout is None and any(own.objective.coupled for own in self.likelihoods):
-            odd = next(filter(self._unknown, self.likelihoods))
+        odd = next((own for own in self.likelihoods if not has_dual(own)), None)
+        self.has_dual = odd is None
+        if odd is not None and any(own.objective.coupled for own in self.likelihoods):
             raise problem(
                 "FactorModel",
                 f"{odd!r} meets a column of categories",
@@ -200,12 +211,6 @@ class FactorModel:
             got = f"loadings of shape {shapes[0]}, offsets of shape {shapes[1]} and {len(kinds)} likelihoods"
             raise problem("FactorModel", got, f"those of {self.n_columns} columns and {self.n_components} factors")
 
-    @staticmethod
-    def _unknown(likelihood: Likelihood) -> bool:
-        from .row_engines import code
-
-        return code(likelihood) is None
-
     # -- all rows ----------------------------------------------------------------------------------
     def stretches(self, values: np.ndarray) -> list[slice]:
         step = max(1, _CELLS // self.n_predictors)
@@ -221,13 +226,6 @@ class FactorModel:
         width = _CELLS if len(parts) > 1 else 1
         return [one for some in on_every_core(len(parts), width, share) for one in some]
 
-    @cached_property
-    def layout(self) -> Any:
-        """Where the potentials of the dual are; None where it does not know a likelihood."""
-        from .row_engines import Layout
-
-        return None if any(map(self._unknown, self.likelihoods)) else Layout(self)
-
     def solve(
         self, values: np.ndarray, p: Parameters, start: ArrayLike | None, tol: float, max_iter: int = 200
     ) -> Solved:
@@ -238,9 +236,8 @@ class FactorModel:
         if p.loadings.shape != expected or p.offset.shape != expected[:1] or values.shape[1] != self.n_columns:
             got = f"a table of {values.shape[1]} columns meets loadings of shape {p.loadings.shape}"
             raise problem("FactorModel", got, f"{self.n_columns} columns and {expected}")
-        if self.layout is None:
-            return GeneralRows(self, values, p, start, tol, max_iter)
-        return DualRows(self, values, p, start, tol, max_iter)
+        engine = DualRows if self.has_dual else GeneralRows
+        return engine(self, values, p, start, tol, max_iter)
 
     def rows(self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8) -> RowFits:
         """Fit q of every row at given parameters."""

@@ -11,8 +11,8 @@ slowly.
 
 A step is a whole Newton step and need not lower the dual at once. After ``PATIENCE`` steps without a new
 best point a row returns to its best point and takes a step that must make progress, shorter if need be.
-Where the decrease that Newton's step promises is below rounding, the gap decides. Rows that have ended
-leave the arrays once they are half of them.
+Where the decrease that Newton's step promises is below rounding, the gap decides; elsewhere a bound on
+it serves. Rows that have ended leave the arrays once they are half of them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class RowPoints(CellSites):
     u: np.ndarray  # (L, R)  W' alpha, so that the mean of z is -u
     A: np.ndarray  # (L, L, R)  I + W' Lam W
     V: np.ndarray  # (L, L, R)  A^-1
-    h: np.ndarray  # (Q, R)
-    rho: np.ndarray  # (Q, R)
+    h: np.ndarray  # (P, R)
+    rho: np.ndarray  # (P, R)
     g: np.ndarray  # (Q, R)  the slope of the dual in tau
 
 
@@ -76,41 +76,43 @@ def solve_rows(H: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 
 class RowProblems:
-    """The dual problems of the rows of a table with loadings W (Q, L)."""
+    """The dual problems of the rows of a table with loadings (P, L): W and its packed pairs are those of potentials."""
 
-    def __init__(self, cells: TableCells, W: np.ndarray) -> None:
-        self.cells, self.W, self.table = cells, W, small.pairs(W)
-        self.back = small.doubled(self.table)
-        self.pair = np.tril_indices(W.shape[1])
+    def __init__(self, cells: TableCells, loadings: np.ndarray) -> None:
+        self.cells, self.loadings, self.loading_pairs = cells, loadings, small.pairs(loadings)
+        self.W, self.table = cells.of_potentials(loadings), cells.of_potentials(self.loading_pairs)
+        self.pair = np.tril_indices(loadings.shape[1])
 
     def take(self, rows: np.ndarray) -> RowProblems:
         """Some of the rows."""
-        return RowProblems(self.cells.take(rows), self.W)
+        return RowProblems(self.cells.take(rows), self.loadings)
 
     def duals(self, s: np.ndarray) -> tuple[CellSites, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The potentials at s (Q, R), u, A, its lower factor, and the dual (R,); inf where a row overflows."""
         site, L = self.cells.sites(s), self.W.shape[1]
-        u, A = self.W.T @ site.alpha, np.zeros((L, L, s.shape[1]))
-        A[self.pair] = A[self.pair[::-1]] = self.table.T @ site.lam
+        u, A = self.loadings.T @ site.alpha, np.zeros((L, L, s.shape[1]))
+        A[self.pair] = A[self.pair[::-1]] = self.loading_pairs.T @ site.lam
         A += np.eye(L)[..., None]
         C = small.cholesky(A.copy())
         log_det = 2.0 * np.log(C[np.arange(L), np.arange(L)]).sum(axis=0)
         dual = site.value + 0.5 * np.sum(u * u, axis=0) - 0.5 * log_det
         return site, u, A, C, np.where(np.isfinite(dual), dual, np.inf)
 
-    def at(self, s: np.ndarray) -> RowPoints:
-        """Every row at s (Q, R); its gap is inf where it overflows."""
+    def at(self, s: np.ndarray, exact: bool = True) -> RowPoints:
+        """Every row at s (Q, R); its gap is inf where it overflows, and a bound on it unless ``exact``."""
         site, u, A, C, dual = self.duals(s)
         V = small.inverse_of(C)
-        h, rho = self.cells.mt - self.W @ u, self.back @ V[self.pair]
-        g = np.where(self.cells.live, s - self.cells.sign * h - 0.5 * site.slope * rho, 0.0)
-        gap = self.cells.gap(s, site, h, rho, g)
+        cells = self.cells
+        h, rho = cells.mean - self.loadings @ u, small.doubled(self.loading_pairs) @ V[self.pair]
+        seen = cells.sign * cells.of_potentials(h) + 0.5 * site.slope * cells.of_potentials(rho)
+        g = s - seen
+        gap = cells.gap(s, h, rho, g, exact)
         gap = np.where(np.isnan(gap) | (dual == np.inf), np.inf, gap)
         return RowPoints(**vars(site), dual=dual, gap=gap, u=u, A=A, V=V, h=h, rho=rho, g=g)
 
     def begin(self) -> np.ndarray:
         """s (Q, R) where every row starts: on the way from the prior's mean to alpha = 0, while the dual falls."""
-        start, c = np.zeros_like(self.cells.y), 1.0
+        start, c = np.zeros(self.cells.shape), 1.0
         best, falls = np.full(start.shape[1], np.inf), np.ones(start.shape[1], dtype=bool)
         while c >= 1e-4 and falls.any():
             s = self.cells.start(c)
@@ -124,14 +126,15 @@ class RowProblems:
     def newton(self, at: RowPoints, whole: bool) -> tuple[np.ndarray, np.ndarray]:
         """Newton's step ds (Q, R) and what it promises of the dual, g'dtau (R,), by the whole system or not."""
         W, table, L, cells = self.W, self.table, self.W.shape[1], self.cells
-        extra = np.where(cells.tilted, at.rho, 0.0)
+        rho = cells.of_potentials(at.rho)
+        extra = -0.5 * at.bend * rho
         if not whole:
-            extra = extra + 0.5 * (at.slope * at.rho) ** 2
+            extra = extra + 0.5 * (at.slope * rho) ** 2
         d = at.spread / (1.0 + at.spread * extra)
         groups = []  # of softmax columns: their potentials, and the sum of d and slack of each (n, R)
-        for q, own in cells.softmax:
-            total = d[q].sum(axis=1) + at.slack[own]
-            groups.append((q, np.where(total > 0.0, total, np.inf)))
+        for one in cells.softmax:
+            total = d[one.potentials].sum(axis=1) + at.slack[one.slack]
+            groups.append((one.potentials, np.where(total > 0.0, total, np.inf)))
 
         def inner(x: np.ndarray) -> np.ndarray:
             """Jt x."""
@@ -157,7 +160,7 @@ class RowProblems:
         image = cells.sign * (W @ x[:L])
         if whole:
             image += at.slope * (table @ x[L:])
-        left = np.where(cells.live, -at.g - image, 0.0)
+        left = -at.g - image
         dtau = inner(left)
         return left - extra * dtau, np.sum(at.g * dtau, axis=0)
 
@@ -200,7 +203,7 @@ class RowProblems:
         points: list[RowPoints] = []
         problems, state, place, longest = self, SearchState.begin(s, tol), np.arange(s.shape[1]), 0
         while True:
-            at = problems.at(state.s)
+            at = problems.at(state.s, bool((state.flat | state.careful).any()))
             problems.advance(at, state, max_steps)
             longest = max(longest, int(state.n_steps.max(initial=0)))
             if 2 * state.ended.sum() < state.ended.size:

@@ -52,6 +52,7 @@ class Likelihood(Predicted, Stated, ABC):
     durations : whether y are durations, of which ``predictive_survival`` knows
     least : the smallest count
     atom : whether y > 0 has a probability of being 0
+    rows_hold_parameters : whether its bound reads its parameters from its rows alone
     """
 
     word: str | None = None
@@ -67,6 +68,7 @@ class Likelihood(Predicted, Stated, ABC):
     durations: bool = False
     least: int = 0
     atom: bool = False
+    rows_hold_parameters: bool = False
 
     bound: str = "exact"
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation}

@@ -247,7 +247,7 @@ class Gaussian(NoiseLikelihood):
 
     bound = "none"
     bounds: ClassVar[Bounds] = {"none": GaussianSite}
-    word, aliases, unit_variance = "gaussian", ("normal",), 1.0
+    word, aliases, unit_variance, rows_hold_parameters = "gaussian", ("normal",), 1.0, True
     parameters = (
         Parameter(
             "noise variance",

@@ -48,7 +48,7 @@ def _reach(own: Cumulative, y: np.ndarray) -> np.ndarray:
 class Cumulative(Likelihood):
     """Level k lies between cutpoints k-1 and k; the first has no lower end, the last no upper one."""
 
-    support, ordered, moves_eta = "levels", True, True
+    support, ordered, moves_eta, rows_hold_parameters = "levels", True, True, True
     parameters = (Parameter("cutpoint", "cutpoints", STEPS, bounds=_reach, start=_frequencies),)
 
     def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound]) -> None:

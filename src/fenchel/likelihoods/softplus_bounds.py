@@ -160,14 +160,15 @@ class SoftplusBound(ConvexBound):
 
     def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
         xp, of = namespace(s), self._live(rows)
+        s_hat = s_hat if of.dead is None else xp.where(of.dead, s, s_hat)
         each = Softplus.divergence(self._inner(s_hat, of.shift), self._inner(s, of.shift))
-        if of.dead is not None:
-            each = xp.where(of.dead, 0.0, each)
         return each[:, 0] if each.shape[1] == 1 else xp.sum(each, axis=1)
 
     def gap_bound(self, g: Array, rho: Array, rows: Rows) -> Array | None:
-        # k'' = 1 / (tau (1 - tau)) >= 4
-        return g[:, 0] ** 2 / 8.0 if len(self.layout) == 1 else None
+        # k'' = b^2 / (t (1 - t)) >= 4 b^2, and -lam''/2 = 1 of a curved lam
+        xp, of = namespace(g), self.likelihood.softpluses(rows)
+        square = g * g if of.dead is None else xp.where(of.dead, 0.0, g * g)
+        return xp.sum(square, axis=1) / (8.0 * self.scale**2 + (2.0 * rho[:, 0] if self.curved else 0.0))
 
     def reach(self, rows: Rows) -> float:
         return 4.0 * self.scale
@@ -211,7 +212,8 @@ class TiltedLogit(SoftplusBound):
         return spread, rest - t, -2.0 * namespace(t).ones_like(t)
 
     def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        shift, b = self._live(rows).shift, self.scale
+        of, b = self._live(rows), self.scale
+        shift, rho = of.shift, rho if of.dead is None else namespace(rho).where(of.dead, 0.0, rho)
         centre, near = self._inner(self._seen(h, rows), shift), self._inner(s, shift)
         return self._outer(tilted_logit_maximiser(centre, rho if b == 1.0 else rho / b**2, near), shift)
 
@@ -224,10 +226,6 @@ class TiltedLogit(SoftplusBound):
         moved = sigmoid(self._inner(s_hat, shift)) - sigmoid(self._inner(s, shift))
         bend = moved[:, 0] ** 2 if moved.shape[1] == 1 else namespace(s).sum(moved**2, axis=1)
         return self.divergence(s_hat, s, rows) + bend * rho[:, 0] / (2.0 * b**2)
-
-    def gap_bound(self, g: Array, rho: Array, rows: Rows) -> Array | None:
-        # k'' >= 4, and -lam''/2 = 1
-        return g[:, 0] ** 2 / (8.0 + 2.0 * rho[:, 0]) if len(self.layout) == 1 else None
 
 
 def tilted_logit_maximiser(h: Array, rho: Array, near: Array | None = None) -> Array:

@@ -56,9 +56,10 @@ def expm1_minus(x: Array) -> Array:
     """exp(x) - 1 - x >= 0: the Bregman divergence of exp, by its series where the difference cancels."""
     xp = namespace(x)
     small = xp.abs(x) < 0.03
-    u = xp.where(small, x, 0.0)
+    every = bool(xp.all(small))
+    u = x if every else xp.where(small, x, 0.0)
     series = u * u / 2 * (1 + u / 3 * (1 + u / 4 * (1 + u / 5 * (1 + u / 6 * (1 + u / 7)))))
-    return xp.where(small, series, xp.expm1(x) - x)
+    return series if every else xp.where(small, series, xp.expm1(x) - x)
 
 
 def log_mean_exp_excess(p: Array, delta: Array) -> Array:
@@ -70,6 +71,8 @@ def log_mean_exp_excess(p: Array, delta: Array) -> Array:
     xp = namespace(delta)
     centred = delta - xp.sum(p * delta, axis=-1, keepdims=True)
     top = xp.max(centred, axis=-1, keepdims=True)
+    if bool(xp.all(top < 1.0)):
+        return xp.log1p(xp.sum(p * expm1_minus(centred), axis=-1))
     near = xp.where(top < 1.0, centred, 0.0)
     small = xp.log1p(xp.sum(p * expm1_minus(near), axis=-1))
     total = xp.sum(p * xp.exp(centred - top), axis=-1)
