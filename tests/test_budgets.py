@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 290, "lines": 69_700, "tokens": 573_900, "isinstance": 265, "getattr": 180}
+LIMITS = {"modules": 290, "lines": 69_600, "tokens": 571_700, "isinstance": 265, "getattr": 180}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 30_400,
@@ -24,7 +24,7 @@ ROOMS = {  # tokens
     "datasets": 1_900,
     "distributed": 17_600,
     "estimators": 20_400,
-    "factors": 26_300,
+    "factors": 24_200,
     "files": 9_000,
     "gmrf": 28_700,
     "hyperparameters": 40_300,

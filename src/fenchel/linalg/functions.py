@@ -56,10 +56,9 @@ def expm1_minus(x: Array) -> Array:
     """exp(x) - 1 - x >= 0: the Bregman divergence of exp, by its series where the difference cancels."""
     xp = namespace(x)
     small = xp.abs(x) < 0.03
-    every = bool(xp.all(small))
-    u = x if every else xp.where(small, x, 0.0)
+    u = xp.where(small, x, 0.0)
     series = u * u / 2 * (1 + u / 3 * (1 + u / 4 * (1 + u / 5 * (1 + u / 6 * (1 + u / 7)))))
-    return series if every else xp.where(small, series, xp.expm1(x) - x)
+    return series if bool(xp.all(small)) else xp.where(small, series, xp.expm1(x) - x)
 
 
 def log_mean_exp_excess(p: Array, delta: Array) -> Array:
