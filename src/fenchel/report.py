@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -49,12 +49,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A matplotlib Figure (or Axes) with words for those who cannot see it (``alt``) and a caption."""
+    """A matplotlib Figure (or Axes) with words for those who cannot see it (``alt``) and a caption.
+
+    ``file`` is the name, without its ending, of a file that holds the figure too.
+    """
 
     figure: Any
     alt: str
     caption: str = ""
     dpi: int = 144
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,15 @@ class Section:
     heading: str
     blocks: Sequence[Block] = ()
     sections: Sequence[Section] = ()
+
+    def pictures(self) -> Iterator[Picture]:
+        """The pictures under the heading, those of rows among them."""
+        for block in self.blocks:
+            match block:
+                case Picture():
+                    yield block
+                case Row():
+                    yield from block.pictures
 
 
 _WIDE = 6.5  # inches: wider figures have the whole width of the page

@@ -24,23 +24,20 @@ _HEADINGS = {
 
 def page(study: GermanyStudy, settings: Settings) -> Result:
     """Draw the figures, write the sections, collect the numbers."""
-    figures: dict[str, Any] = {}
     sections = [_lead(study)]
     for key, reading in study.readings.items():
         pictures = [_contours(study, reading, which) for which in ("train", "test")]
-        for which, picture in zip(("train", "test"), pictures, strict=True):
-            figures[f"{key}_{which}"] = picture.figure
         words = {"written": _written, "level": _level, "exposure": _exposure}[key](study)
         sections.append(Section(_HEADINGS[key], [Row(pictures), *words]))
-    maps = _maps(study)
-    figures |= {"risk": maps.pictures[0].figure, "excess": maps.pictures[1].figure}
-    sections.append(Section("Germany: relative risks", [maps, _map_words(study)]))
+    sections.append(Section("Germany: relative risks", [_maps(study), _map_words(study)]))
     blocks: list[Any] = _clock_words(study)
     for i, run in enumerate(study.races, 1):
-        picture = _race_picture(run)
-        figures[f"race_{i}"] = picture.figure
         caption = f"At {_pair(run.at)}, {run.title}; certified optimum {run.best:.4f}. Ratios to the first line."
-        blocks += [picture, race_table(run.entries, run.best, caption), others_table(run.entries, _others_caption(run))]
+        blocks += [
+            _race_picture(run, f"race_{i}"),
+            race_table(run.entries, run.best, caption),
+            others_table(run.entries, _others_caption(run)),
+        ]
     sections.append(Section("Germany: every method on one clock", blocks))
     return Result(
         name="germany",
@@ -48,7 +45,6 @@ def page(study: GermanyStudy, settings: Settings) -> Result:
         sections=sections,
         summary=_summary(study),
         numbers=numbers(study, settings),
-        figures=figures,
     )
 
 
@@ -146,7 +142,7 @@ def _contours(study: GermanyStudy, reading: ModelReading, which: str) -> Picture
     caption = f"{which.capitalize()} log-likelihood; its maximum is {peak:.2f} at {_pair(one.at)}"
     caption += _edge(on_edge) + f". Marked: the paper's {PAPER[0]:g}, {PAPER[1]:g}."
     alt = f"Contours of the {which} log-likelihood over k_u and k_v, {reading.title}, with the maximum and the paper's"
-    return Picture(ax.figure, alt, caption)
+    return Picture(ax.figure, alt, caption, file=f"{reading.key}_{which}")
 
 
 def _written(study: GermanyStudy) -> list[Any]:
@@ -256,11 +252,13 @@ def _maps(study: GermanyStudy) -> Row:
                 risk.figure,
                 "Map of Germany by district: posterior mean of the relative risk",
                 f"From {study.risk.min():.2f} to {study.risk.max():.2f}. Red is above, blue below what is expected.",
+                file="risk",
             ),
             Picture(
                 excess.figure,
                 "Map of Germany by district: posterior probability that the relative risk is above 1",
                 "Near 1: almost surely more deaths than expected. Near 0: almost surely fewer.",
+                file="excess",
             ),
         ]
     )
@@ -342,14 +340,15 @@ def _mean_field(study: GermanyStudy) -> str:
     )
 
 
-def _race_picture(run: Race) -> Picture:
+def _race_picture(run: Race, file: str) -> Picture:
     lines = []
     for name, seconds, elbo, iterations in race_lines([e for e in run.entries if e.runner.same_bound]):
         best = np.maximum.accumulate(elbo)  # an iterate of the dual need not improve on the one before
         lines.append((name, seconds, best, iterations))
     ax = plot_race(lines, run.best, markers=range(1, 7), title=run.title.capitalize())
     alt = f"Distance from the optimum against seconds for {len(lines)} methods, {run.title}"
-    return Picture(ax.figure, alt, f"The best elbo so far, below the certified optimum: {run.title}, {_pair(run.at)}.")
+    caption = f"The best elbo so far, below the certified optimum: {run.title}, {_pair(run.at)}."
+    return Picture(ax.figure, alt, caption, file=file)
 
 
 def _others_caption(run: Race) -> str:

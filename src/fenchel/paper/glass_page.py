@@ -27,37 +27,35 @@ from .reproduce import Result, Settings, versions
 
 def page(study: GlassStudy, settings: Settings) -> Result:
     """Numbers, figures, sections and the lines for the terminal."""
-    surface, tilted = study.surfaces[PAPERS], study.surfaces[TILTED]
-    figures = {
-        "evidence": _contours(surface, surface.negative, "negative log marginal likelihood (nats)", surface.best),
-        "bits": _contours(surface, surface.bits, "prediction error (bits a test row)", surface.best),
-        "tilted_evidence": _contours(tilted, tilted.negative, "negative log marginal likelihood (nats)", tilted.best),
-        "tilted_bits": _contours(tilted, tilted.bits, "prediction error (bits a test row)", tilted.best),
-        "race": _race_figure(study),
-    }
     sections = [
         Section("Data and model", _model(study, settings)),
-        Section("The grid", _grid(study, figures)),
-        Section("Every method on one clock", _clock(study, figures["race"])),
+        Section("The grid", _grid(study)),
+        Section("Every method on one clock", _clock(study)),
         Section("Do they agree?", _agreement(study)),
         Section("Nine features or eight, and other splits", _robustness(study, settings)),
-        Section("A tighter bound", _bounds(study, figures)),
+        Section("A tighter bound", _bounds(study)),
     ]
-    return Result("glass", "Six kinds of glass", sections, _summary(study), _numbers(study, settings), figures)
+    return Result("glass", "Six kinds of glass", sections, _summary(study), _numbers(study, settings))
 
 
-def _contours(surface: GlassSurface, values: np.ndarray | None, label: str, best: tuple[float, float]) -> Any:
-    ax = plot_contours(
-        surface.log_s,
-        surface.log_sigma,
-        values,
-        star=best,
-        star_label="smallest negative log marginal likelihood",
-        xlabel=r"$\log\,s$",
-        ylabel=r"$\log\,\sigma$",
-        label=label,
-    )
-    return ax.figure
+def _panels(surface: GlassSurface, files: tuple[str, str], *words: str) -> Row:
+    """Contours of the evidence and the prediction error with one star; ``words``: two descriptions and captions."""
+    pictures = []
+    values = (surface.negative, surface.bits)
+    labels = ("negative log marginal likelihood (nats)", "prediction error (bits a test row)")
+    for z, label, file, alt, caption in zip(values, labels, files, words[:2], words[2:], strict=True):
+        ax = plot_contours(
+            surface.log_s,
+            surface.log_sigma,
+            z,
+            star=surface.best,
+            star_label="smallest negative log marginal likelihood",
+            xlabel=r"$\log\,s$",
+            ylabel=r"$\log\,\sigma$",
+            label=label,
+        )
+        pictures.append(Picture(ax.figure, alt, caption, file=file))
+    return Row(pictures)
 
 
 def _race_figure(study: GlassStudy) -> Any:
@@ -92,25 +90,19 @@ def _model(study: GlassStudy, settings: Settings) -> list[Any]:
     ]
 
 
-def _grid(study: GlassStudy, figures: dict[str, Any]) -> list[Any]:
+def _grid(study: GlassStudy) -> list[Any]:
     surface, cold, star = study.surfaces[PAPERS], study.cold, study.stars[PAPERS]
     assert surface.bits is not None
     i, j = np.unravel_index(int(np.argmin(surface.bits)), surface.bits.shape)
     fewer, quicker = 1 - surface.iterations.sum() / cold.iterations.sum(), 1 - surface.seconds / cold.seconds
     return [
-        Row(
-            [
-                Picture(
-                    figures["evidence"],
-                    "Contours of the negative log marginal likelihood over log(s) and log(sigma), star at its minimum",
-                    "Dots: the points that were fitted. Levels follow the quantiles of the values.",
-                ),
-                Picture(
-                    figures["bits"],
-                    "Contours of the prediction error over log(s) and log(sigma), the star as in the other panel",
-                    "The star stands where the negative log marginal likelihood is smallest.",
-                ),
-            ]
+        _panels(
+            surface,
+            ("evidence", "bits"),
+            "Contours of the negative log marginal likelihood over log(s) and log(sigma), star at its minimum",
+            "Contours of the prediction error over log(s) and log(sigma), the star as in the other panel",
+            "Dots: the points that were fitted. Levels follow the quantiles of the values.",
+            "The star stands where the negative log marginal likelihood is smallest.",
         ),
         f"The smallest negative log marginal likelihood is {surface.negative.min():.2f} nats, at log(s) = "
         f"{star.log_s:.1f}, log(sigma) = {star.log_sigma:.1f}"
@@ -144,7 +136,7 @@ def _share(x: float) -> str:
 # -- the clock ---------------------------------------------------------------------------------------
 
 
-def _clock(study: GlassStudy, figure: Any) -> list[Any]:
+def _clock(study: GlassStudy) -> list[Any]:
     star, n = study.stars[PAPERS], study.data.y.size
     latents = study.best.posterior.latent_mean.shape[0]
     return [
@@ -161,12 +153,13 @@ def _clock(study: GlassStudy, figure: Any) -> list[Any]:
         ),
         others_table(study.entries, "Methods with another objective or a smaller family (nats)"),
         Picture(
-            figure,
+            _race_figure(study),
             "Distance of each method's bound from the certified optimum against seconds, both axes logarithmic",
             f"Markers at iterations {', '.join(map(str, MARKERS))}, as in the paper. Thin lines with hollow markers: "
             "the upper bound that the dual methods carry along. Mean field, the banded factor and Laplace end "
             "elsewhere: they search a smaller family or maximise something else, and are shown by the value of this "
             "bound at their q.",
+            file="race",
         ),
         *_claims(study),
         methods_table(study.entries),
@@ -299,7 +292,7 @@ def _row(name: str, s: Star) -> list[str]:
     ]
 
 
-def _bounds(study: GlassStudy, figures: dict[str, Any]) -> list[Any]:
+def _bounds(study: GlassStudy) -> list[Any]:
     paper, tilted = study.stars[PAPERS], study.stars[TILTED]
     rows = [[*_row(name, s), f"{_least(study.surfaces[name]):.3f}"] for name, s in study.stars.items()]
     gap = max(s.largest_gap for s in study.stars.values())
@@ -319,19 +312,13 @@ def _bounds(study: GlassStudy, figures: dict[str, Any]) -> list[Any]:
         f"{tilted.elbo:.2f}, {tilted.elbo - paper.elbo:.2f} more than the paper's, and predicts with {tilted.bits:.2f} "
         f"bits a test row, {abs(tilted.bits - paper.bits):.2f} {better} than the paper's bound at its own. The largest "
         f"relative gap on these grids is {gap:.1e}; {again} of their fits were begun again at the default start.",
-        Row(
-            [
-                Picture(
-                    figures["tilted_evidence"],
-                    "Tilted bound: contours of the negative log marginal likelihood, a star at its minimum",
-                    "The tilted bound.",
-                ),
-                Picture(
-                    figures["tilted_bits"],
-                    "Tilted bound: contours of the prediction error, the star as in the other panel",
-                    "The tilted bound; the star as beside it.",
-                ),
-            ]
+        _panels(
+            study.surfaces[TILTED],
+            ("tilted_evidence", "tilted_bits"),
+            "Tilted bound: contours of the negative log marginal likelihood, a star at its minimum",
+            "Tilted bound: contours of the prediction error, the star as in the other panel",
+            "The tilted bound.",
+            "The tilted bound; the star as beside it.",
         ),
     ]
 

@@ -29,12 +29,11 @@ def page(found: LogisticStudy) -> Result:
     """Numbers, figures and sections."""
     paper, tilted, truth = found.learned["log-sum"], found.learned["tilted"], found.truth
     best = found.optimum.elbo
-    figures = {"evidence": _evidence(found), "weights": _weights(found), "race": _race(found)}
     short = {name: truth.log_evidence - fit.log_evidence for name, fit in found.fits.items()}
     return Result(
         name="logistic",
         title="Bayesian logistic regression on the Pima data",
-        sections=[_bounds(found, figures), _posteriors(found), _race_section(found, figures)],
+        sections=[_bounds(found), _posteriors(found), _race_section(found)],
         summary=[
             f"log-sum bound: elbo {paper.best:.4f} at variance {paper.variance:.3g}, {paper.bits:.4f} bits on test",
             f"tilted bound:  elbo {tilted.best:.4f} at variance {tilted.variance:.3g}, {tilted.bits:.4f} bits on test",
@@ -87,7 +86,6 @@ def page(found: LogisticStudy) -> Result:
             "cap": found.cap,
             "race": race_numbers(found.entries, best),
         },
-        figures=figures,
     )
 
 
@@ -133,11 +131,7 @@ def _weights(found: LogisticStudy) -> Any:
     ).figure
 
 
-def _race(found: LogisticStudy) -> Any:
-    return plot_race(race_lines(found.entries), found.optimum.elbo).figure
-
-
-def _bounds(found: LogisticStudy, figures: dict[str, Any]) -> Section:
+def _bounds(found: LogisticStudy) -> Section:
     design, truth = found.design, found.truth
     rows = [
         [
@@ -188,17 +182,19 @@ def _bounds(found: LogisticStudy, figures: dict[str, Any]) -> Section:
             Row(
                 [
                     Picture(
-                        figures["evidence"],
+                        _evidence(found),
                         "Log evidence against the prior variance: importance sampling, EP, Laplace, the two bounds",
                         "Log evidence by prior variance, a mark at each curve's maximum; below, how far each is from "
                         "the sampled truth (grey: its two standard errors). The log-sum bound is the looser the wider "
                         "the posterior, which favours small variances.",
+                        file="evidence",
                     ),
                     Picture(
-                        figures["weights"],
+                        _weights(found),
                         "Intercept and seven weights with 95 % intervals under the log-sum bound, the tilted bound and "
                         "importance sampling",
                         "Coefficients with 95 % intervals, each method at its own variance.",
+                        file="weights",
                     ),
                 ]
             ),
@@ -238,7 +234,7 @@ def _posteriors(found: LogisticStudy) -> Section:
     )
 
 
-def _race_section(found: LogisticStudy, figures: dict[str, Any]) -> Section:
+def _race_section(found: LogisticStudy) -> Section:
     best, (n, L) = found.optimum.elbo, found.design.W.shape
     newton = found.entries[0]
     covariances = L * (L + 1) // 2
@@ -255,10 +251,11 @@ def _race_section(found: LogisticStudy, figures: dict[str, Any]) -> Section:
             "language; differences of less than a factor of two mean nothing.",
             race_table(found.entries, best, "Time to come within 0.1 and 0.001 nat of the optimum; fastest of 3 runs"),
             Picture(
-                figures["race"],
+                plot_race(race_lines(found.entries), best).figure,
                 "Distance from the optimum against seconds for every method, both on log axes",
                 "Nats below the certified optimum. Mean field, the banded factor, Laplace and EP do not reach it: they "
                 "search a smaller family or optimise something else, and are judged by the same log-sum bound.",
+                file="race",
             ),
             f"The dual Newton is within {WITHIN[-1]:g} nat after {newton.iterations_to(best - WITHIN[-1]):.0f} "
             f"iterations. The {len(ends)} methods of this bound that were not capped came within {spread:.1e} nats of "

@@ -147,8 +147,7 @@ class Result:
     """One experiment's outcome.
 
     numbers : what goes to ``NAME.json``: plain dictionaries, lists, numbers and strings (numpy is converted)
-    figures : matplotlib figures by file name; each is saved as png and svg
-    sections : the experiment's part of the report
+    sections : the experiment's part of the report; each of its pictures is saved as png and svg
     summary : lines for the terminal
     """
 
@@ -157,7 +156,11 @@ class Result:
     sections: list[Section]
     summary: list[str] = field(default_factory=list)
     numbers: dict[str, Any] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures of all sections, by the names of their files."""
+        return {picture.file: picture.figure for section in self.sections for picture in section.pictures()}
 
     def save(self, out: Path) -> list[Path]:
         """Write NAME.json and the figures under ``out``; return what was written."""

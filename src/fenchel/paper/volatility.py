@@ -215,11 +215,10 @@ def page(found: VolatilityStudy) -> Result:
     """Numbers, figures and sections."""
     grid, sol, best = found.grid, found.solution, found.solution.elbo
     variance, phi = grid.best
-    figures = {"path": _path(found), "grid": _grid(found), "race": _race(found)}
     return Result(
         name="volatility",
         title="Stochastic volatility of the pound",
-        sections=[_what(found, figures), _grid_section(found, figures), _race_section(found, figures)],
+        sections=[_what(found), _grid_section(found), _race_section(found)],
         summary=[
             f"variance {variance:.3g}, phi {phi:.4g}, elbo {best:.4f} (relative gap "
             f"{sol.gap / abs(best):.1e}); constant volatility {found.constant.elbo:.4f}",
@@ -251,7 +250,6 @@ def page(found: VolatilityStudy) -> Result:
             "cap": found.cap,
             "race": race_numbers(found.entries, best),
         },
-        figures=figures,
     )
 
 
@@ -323,7 +321,7 @@ def _race(found: VolatilityStudy) -> object:
     return ax.figure
 
 
-def _what(found: VolatilityStudy, figures: dict[str, object]) -> Section:
+def _what(found: VolatilityStudy) -> Section:
     data, sol = found.data, found.solution
     variance, phi = found.grid.best
     calm, wild = (
@@ -346,11 +344,12 @@ def _what(found: VolatilityStudy, figures: dict[str, object]) -> Section:
                 f"intercept ~ N(0, {INTERCEPT_VARIANCE:g})"
             ),
             Picture(
-                figures["path"],
+                _path(found),
                 "Absolute daily returns as dots and over them the estimated daily standard deviation with its band, "
                 "1981 to 1985",
                 f"Daily standard deviation exp(eta/2), posterior median and 95 % interval. Lowest on "
                 f"{calm}, highest on {wild}.",
+                file="path",
             ),
             "For this likelihood the expectation of -log p(y | eta) under q is exact, so no local bound is needed: "
             f"the elbo, {sol.elbo:.4f}, is the best any Gaussian q can do, to {sol.gap:.1e} nats by the duality gap. "
@@ -368,7 +367,7 @@ def _what(found: VolatilityStudy, figures: dict[str, object]) -> Section:
     )
 
 
-def _grid_section(found: VolatilityStudy, figures: dict[str, object]) -> Section:
+def _grid_section(found: VolatilityStudy) -> Section:
     grid = found.grid
     variance, phi = grid.best
     rows, columns = grid.evidence.shape
@@ -383,9 +382,10 @@ def _grid_section(found: VolatilityStudy, figures: dict[str, object]) -> Section
             "larger v goes with a smaller 1 - phi at little cost in evidence. The band above takes the pair as known, "
             "so it is a little too narrow.",
             Picture(
-                figures["grid"],
+                _grid(found),
                 "Contours of the evidence over the persistence and the variance of the log-volatility",
                 "Elbo less its maximum, in nats. Star: the largest; dots: where it was computed.",
+                file="grid",
             ),
         ],
     )
@@ -421,7 +421,7 @@ def _remarks(found: VolatilityStudy) -> list[str]:
     return out
 
 
-def _race_section(found: VolatilityStudy, figures: dict[str, object]) -> Section:
+def _race_section(found: VolatilityStudy) -> Section:
     best, n = found.solution.elbo, found.data.returns.size
     table = race_table(found.entries, best, f"Time to come within 0.1 and 0.001 nat of {best:.4f}")
     named = {entry.name: entry for entry in found.entries}
@@ -437,10 +437,11 @@ def _race_section(found: VolatilityStudy, figures: dict[str, object]) -> Section
             f"times for the dual Newton. Each had {found.cap:g} s ('>': not enough).",
             table,
             Picture(
-                figures["race"],
+                _race(found),
                 "Distance from the optimum against seconds for every method, both on log axes",
                 "Nats below the certified optimum, cut at 1e5. Mean field, the banded factor, Laplace and EP do not "
                 "optimise over all Gaussians, or optimise something else; their q is judged by the same elbo.",
+                file="race",
             ),
             *_remarks(found),
             others_table(found.entries, f"What other approximations say; the best Gaussian has elbo {best:.3f}"),
