@@ -62,6 +62,12 @@ def walk_corrected():
     return corrected(SparsePrecision(sp.csc_array(block)))
 
 
+def groups_corrected():
+    fit = fenchel.fit("label ~ x + (1|g)", TABLE, "bernoulli")
+    found = fit.solution.corrected()
+    return np.r_[found.log_evidence, np.ravel(found.latents().mean), np.ravel(found.latents().sd)]
+
+
 def share():
     return np.r_[fenchel.fit("y ~ bym2(g)", TABLE, "poisson", graphs={"g": RING}).elbo]
 
@@ -105,6 +111,7 @@ CASES = {
     "DIRECT_LATENTS": (formula, 1, 1000, 1e-4),
     "DIRECT_WORK": (formula, 1.0, 1e12, 1e-4),
     "DEAR_FACTOR": (formula, 1.0, 1e12, 1e-4),
+    "COLLAPSED_WORK": (groups_corrected, 0.0, 1e12, 1e-2),
     "NEIGHBOUR_PAIRS": (walk_corrected, 10, 1000, 1e-3),
     "AVERAGED_PAIRS": (lambda: corrected(Features(np.c_[X, np.ones(N)], 4.0)), 10, 1000, 2e-2),
     "DRAWN_SITES": (lambda: corrected(DenseCovariance(K)), 10, 1000, 1e-6),

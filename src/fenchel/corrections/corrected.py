@@ -9,20 +9,18 @@ import numpy as np
 
 from .. import gates
 from ..files import Stored
-from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, Seed, asarray, to_numpy
-from ..marginals import AnswersAtNewRows
-from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..priors.row_covariances import Lines
-from ..row_scores import leave_one_out as gaussian
 from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
-from .grids import CorrectedLeaveOneOut, Grid, GridAnswers, GridMarginals, leave_one_out, with_moments
+from .grids import Grid, GridMarginals, with_moments
 from .low_rank import LowRank, low_rank
 from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
-from .sites import Correlations, Fit, Observed, Sites, counted, observations, sites_of
+from .posterior_on_grids import PosteriorOnGrids
+from .sites import Correlations, Fit, Observed, Sites, observations, sites_of
 
 if TYPE_CHECKING:
+    from .collapsed import Collapsed
     from .importance import ImportanceSample
 
 _HELD = 3000  # sites whose correlations are held at once
@@ -38,7 +36,7 @@ _SHARE = 0.05  # of own terms and pairs: an error above both is not to be truste
 _WITHIN = 0.25  # of what clusters say beyond their pairs that may be wrong: benchmarks/correction_errors.py
 
 
-class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
+class Corrected(Stored, PosteriorOnGrids):
     """The posterior with each likelihood as it is, to second order in what q's Gaussian sites leave of it.
 
     Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
@@ -77,7 +75,6 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
     """
 
     method = "clusters"
-    leaves_one_out = True  # whether ``loo()`` answers
     _work: float = WORK  # of the estimate of its error
     _exact: LowRank | None = None
     _clusters: ClusterTerms | None = None
@@ -215,14 +212,6 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
             out[rest] = self._densities(self._correlations.with_rest(rest, rho[rest]))[1]
         return Grid(h, np.sqrt(rho), x, out)
 
-    @property
-    def _like(self) -> Array:
-        return self._posterior.mean
-
-    def latents(self) -> GridMarginals:
-        """The marginals of z."""
-        return GridMarginals(self._latents, self._like)
-
     @cached_property
     def _latents(self) -> Grid:
         mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
@@ -239,10 +228,6 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
         whole = (np.arange(R.shape[0]), R)
         return log_densities(self._sites, [whole], R.shape[0], self._finish)
 
-    def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
-        """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
-        return super().predictive(self._fit.likelihood if likelihood is None else likelihood)
-
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of eta (size, N): those of q, each coordinate moved to its corrected marginal."""
         return asarray(_moved(self._grid, to_numpy(self._posterior.sample(size, rng))), self._like)
@@ -251,23 +236,19 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
         """Joint draws of z (size, L), in the same way."""
         return asarray(_moved(self._latents, to_numpy(self._posterior.sample_latents(size, rng))), self._like)
 
-    def loo(self) -> CorrectedLeaveOneOut:
-        """Leave-one-out densities (CPO) and probabilities (PIT), from these marginals; nothing is refitted."""
-        fit = self._fit
-        rows = {key: to_numpy(value) for key, value in fit._rows.items()}
-        plain = gaussian(fit.likelihood, fit.posterior, fit.y)
-        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid, plain)
-
     def __repr__(self) -> str:
         word = "" if self.trusted else ", not to be trusted"
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def correct(solution: Fit, rough: bool = False) -> Corrected | ImportanceSample:
-    """The corrected posterior of a fit; where the expansion does not reach, an importance sample, which says so.
+def correct(solution: Fit, rough: bool = False) -> Corrected | Collapsed | ImportanceSample:
+    """The corrected posterior of a fit: groups integrated out where it has some, else an expansion about q.
+
+    Where that does not reach it is an importance sample, which says so.
 
     ``rough``: its error from some triples of sites, enough to tell whether to trust it.
     """
+    from .collapsed import collapse
     from .importance import importance
 
     predictors = solution.posterior.predictors
@@ -275,6 +256,9 @@ def correct(solution: Fit, rough: bool = False) -> Corrected | ImportanceSample:
         return importance(solution).instead_of(f"{solution.likelihood.name} has several predictors an observation")
     if predictors.has_extra_variance:
         return importance(solution).instead_of("the prior has an extra variance")
+    groups = collapse(solution)
+    if groups is not None and groups.trusted:
+        return groups
     found = _sized(solution, solution.posterior.factor.predictors.lines())
     found._work = ROUGH if rough else WORK
     if found.trusted or found.n_sites > gates.DRAWN_SITES:

@@ -1,0 +1,277 @@
+"""The posterior with groups integrated out: q(b) of the other latents, and each group as it is given b.
+
+    E[h(b, u)] = sum_k w_k E_t[h(b_k, u) | b_k],      t(u | b) the tilted density of a group's effects
+    dP/dQ = 1/2 (Sigma - E[(z - mu)(z - mu)'])        on the pattern of Q, where u and b have no entries in common
+
+See ``collapsed_fit`` for q(b) and ``group_quadrature`` for t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .. import gates
+from ..checks import count
+from ..files import Stored
+from ..linalg.arrays import Array, Seed, asarray, to_numpy
+from ..priors.base import NewRows
+from .collapsed_fit import CollapsedFit, Cubature, rule_of, solve_collapsed, third_degree
+from .grids import Grid, GridMarginals
+from .group_draws import drawn_effects
+from .group_marginals import GroupEffects, LinearTargets, marginals_of
+from .group_quadrature import GroupIntegrals
+from .group_structure import GroupedRows, grouped_rows
+from .posterior_on_grids import PosteriorOnGrids
+from .sites import Fit
+
+_MOST = 200  # latents beside the groups
+_FEW = 4
+_STEP = 1e-4  # of a likelihood's own parameter
+_LARGE = 0.25  # nats: an error above it is not to be trusted
+_DRAWS_AT_ONCE = 64
+
+
+class Collapsed(Stored, PosteriorOnGrids):
+    """The posterior with the effects of groups integrated out by quadrature, and q(b) a Gaussian of all else.
+
+    ``log_evidence`` is the bound of this problem: it lies below log p(y) by what q(b) misses of a posterior that many
+    groups make nearly Gaussian. See ``Corrected`` for the attributes; here ``own`` is all that the groups add.
+
+    Attributes
+    ----------
+    n_groups : int
+    gap : float
+        What another Gaussian q(b) may gain, at most.
+    n_iter : int
+    """
+
+    method = "collapsed"
+    leaves_one_out = True
+
+    def __init__(self, solution: Fit, data: GroupedRows, found: CollapsedFit) -> None:
+        self._fit, self._posterior = solution, solution.posterior
+        self._data, self._found = data, found
+        self.elbo, self.log_evidence = solution.elbo, found.state.elbo
+        self.own, self.pairs = self.log_evidence - self.elbo, 0.0
+        self.n_groups, self.n_sites = data.kind_of.size, int(data.kind_of.size + data.alone.times.size)
+        self.n_iter, self.gap = found.n_iter, found.problem.gap(found.state)
+
+    # -- the evidence ------------------------------------------------------------------------------
+    @cached_property
+    def log_evidence_se(self) -> float:
+        """What lattices, the rule of points and the shape of q(b) may miss."""
+        return self._lattice_error + self._rule_error + self.remainder
+
+    @property
+    def _lattice_error(self) -> float:
+        found = self._found
+        return found.problem.integrals.error(found.lattices, found.state.mean)
+
+    @cached_property
+    def _at_points(self) -> tuple[Cubature, np.ndarray, np.ndarray]:
+        """A rule of degree 3, turned, with the values and gradients of the groups at its points."""
+        found, p = self._found, self._found.state.mean.size
+        rule = third_degree(p, 1)
+        b = found.state.mean + rule.points @ found.state.root.T
+        return rule, *found.problem.integrals.values(b, found.lattices)
+
+    @cached_property
+    def _rule_error(self) -> float:
+        """Between two rules; that of degree 5 is much nearer than that of degree 3."""
+        found = self._found
+        rule, value, _ = self._at_points
+        other = float(rule.weights @ value)
+        mine = found.state.expected
+        return abs(other - mine) * (0.25 if found.state.mean.size <= _FEW else 1.0)
+
+    @cached_property
+    def remainder(self) -> float:
+        """log p(y) less the bound, to first order: |T|^2 / 12, T the third derivatives of log p in units of q.
+
+        Those along one direction twice come from gradients at the points of a rule; the others by symmetry of chance.
+        """
+        found = self._found
+        _, _, gradient = self._at_points
+        p, root = found.state.mean.size, found.state.root
+        middle = found.problem.integrals.values(found.state.mean[None], found.lattices)[1]
+        half = gradient.shape[0] // 2
+        along = (gradient[:half] + gradient[half:] - 2.0 * middle) @ root / p  # T[e_k, e_k, .]
+        square, trace = float(np.sum(along**2)), float(np.sum(along.sum(axis=0) ** 2))
+        return max(square, 0.5 * ((p + 2.0) * square - trace)) / 12.0
+
+    @property
+    def trusted(self) -> bool:
+        return self._found.converged and self.log_evidence_se <= _LARGE
+
+    @property
+    def nearer(self) -> bool:
+        return self._found.converged and self.log_evidence_se < max(_LARGE, abs(self.own))
+
+    @property
+    def marginals_trusted(self) -> bool:
+        return self.trusted
+
+    @property
+    def status(self) -> str:
+        if not self._found.converged:
+            return f"the search of q ended with a decrement of {self._found.decrement:.1e} nats"
+        if not self.trusted:
+            return f"what is not Gaussian beside the groups may count for {self.log_evidence_se:.2g} nats"
+        return f"the effects of {self.n_groups} groups are integrated out, to {self.log_evidence_se:.1g} nats"
+
+    # -- moments -----------------------------------------------------------------------------------
+    @cached_property
+    def _effects(self) -> GroupEffects:
+        """The groups' effects at the points of the rule."""
+        return GroupEffects.of(self._data, self._found)
+
+    def _marginals(self, W: Any, offset: np.ndarray, extra: np.ndarray | float = 0.0) -> Grid:
+        """Marginals of W z + offset + e, Var e = extra."""
+        X, A = self._data.split.seen(W)
+        return marginals_of(self._effects, LinearTargets(X, A, offset, np.broadcast_to(extra, offset.shape)))
+
+    @cached_property
+    def _grid(self) -> Grid:
+        predictors: Any = self._posterior.predictors
+        return self._marginals(predictors.W, to_numpy(predictors.offset)[:, 0])
+
+    @cached_property
+    def _latents(self) -> Grid:
+        n = self._data.split.n_latents
+        return self._marginals(sp.eye_array(n, format="csr"), np.zeros(n))
+
+    def marginals_at(self, new: NewRows) -> GridMarginals:
+        """The marginals of eta at new rows."""
+        predictors: Any = self._posterior.predictors
+        (rows,), m = predictors.new_rows(new)
+        given = np.zeros(m)
+        extra = np.broadcast_to(
+            np.asarray(new.extra_variance, dtype=np.float64), (m, *np.shape(new.extra_variance)[1:])
+        )
+        extra = extra.reshape(m)
+        offset = given + np.reshape(np.asarray(new.offset, dtype=np.float64), (-1,) if np.ndim(new.offset) else ())
+        if new.design is not None:
+            return GridMarginals(self._marginals(rows.csr(), offset, extra), self._like)
+        cross = to_numpy(rows)
+        W = cross @ predictors.pattern.Q  # E[eta* | z] = mean + c Q (z - mu)
+        left = np.asarray(new.variance, dtype=np.float64).reshape(m) - np.sum(W * cross, axis=1)
+        centre, _ = self._posterior.moments_at(new)
+        offset = to_numpy(centre)[:, 0] - W @ to_numpy(self._posterior.latent_mean)
+        return GridMarginals(self._marginals(sp.csr_array(W), offset, np.maximum(left, 0.0) + extra), self._like)
+
+    # -- draws -------------------------------------------------------------------------------------
+    def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
+        """Joint draws of z (size, L): b of q, and the effects of each group given b."""
+        draws, size = np.random.default_rng(rng), count("collapsed.sample_latents", "size", size)
+        state, split = self._found.state, self._data.split
+        b = state.mean + draws.standard_normal((size, state.mean.size)) @ state.root.T
+        out = np.empty((size, split.n_latents))
+        out[:, split.rest] = b
+        for i in range(0, size, _DRAWS_AT_ONCE):
+            some = slice(i, i + _DRAWS_AT_ONCE)
+            u = drawn_effects(self._data, self._found, b[some], draws)
+            out[some, split.groups.ravel()] = u.reshape(u.shape[0], -1)
+        return asarray(out, self._like)
+
+    def sample(self, size: int = 1, rng: Seed = None) -> Array:
+        """Joint draws of eta (size, N)."""
+        predictors: Any = self._posterior.predictors
+        z = to_numpy(self.sample_latents(size, rng))
+        return asarray((predictors.W @ z.T).T + to_numpy(predictors.offset)[:, 0], self._like)
+
+    # -- gradients ---------------------------------------------------------------------------------
+    def precision_adjoint(self) -> list[sp.csc_array]:
+        """dP/dQ on its pattern: ``family.gradient`` reads it of ``as_solution()``."""
+        predictors: Any = self._posterior.predictors
+        pattern, data, state = predictors.pattern, self._data, self._found.state
+        Q, split = pattern.Q, data.split
+        (G, d), p = split.groups.shape, split.rest.size
+        place = np.empty(split.n_latents, dtype=np.int64)
+        place[split.groups.ravel()], place[split.rest] = np.arange(G * d), G * d + np.arange(p)
+        row, column = place[Q.indices], place[np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))]
+        off = state.mean - data.rest_mean
+        of_rest = state.root @ state.root.T + np.outer(off, off)
+        of_groups = self._effects.second(data.mean)
+        in_rest = (row >= G * d) & (column >= G * d)
+        second = np.empty(row.size)
+        second[in_rest] = of_rest[row[in_rest] - G * d, column[in_rest] - G * d]
+        i, j = row[~in_rest], column[~in_rest]
+        second[~in_rest] = of_groups[i // d, i % d, j % d]
+        data_out = 0.5 * (pattern.base.inverse_at(pattern.places) - second)
+        return [sp.csc_array((data_out, Q.indices, Q.indptr), shape=Q.shape)]
+
+    def likelihood_gradient(self) -> np.ndarray:
+        """d log_evidence / d(the likelihood's own theta): E[d log p / d theta], by differences of log p."""
+        likelihood, fit = self._fit.likelihood, self._fit
+        theta = likelihood.theta
+        moved = []
+        for step in _STEP * np.eye(theta.size):
+            sides = [likelihood.with_theta(theta + side) for side in (step, -step)]
+            moved.append([(one, one.prepare(fit.y)) for one in sides])
+        return self._effects.likelihood_slopes(moved) / (2.0 * _STEP)
+
+    def as_solution(self) -> CollapsedSolution:
+        """What ``Family.gradient`` reads of a solution, with these moments in the place of q's."""
+        return CollapsedSolution(self)
+
+    def __repr__(self) -> str:
+        word = "" if self.trusted else ", not to be trusted"
+        value = f"log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word}"
+        return f"Collapsed({self.n_groups} groups, {value})"
+
+
+@dataclass(frozen=True)
+class CollapsedSolution:
+    """A solution as ``Family.gradient`` sees it: ``posterior.adjoint().precision`` and ``likelihood_gradient``."""
+
+    collapsed: Collapsed
+
+    @property
+    def posterior(self) -> CollapsedSolution:
+        return self
+
+    def adjoint(self) -> CollapsedSolution:
+        return self
+
+    @cached_property
+    def precision(self) -> list[sp.csc_array]:
+        return self.collapsed.precision_adjoint()
+
+    def likelihood_gradient(self) -> np.ndarray:
+        return self.collapsed.likelihood_gradient()
+
+
+def collapse(solution: Fit) -> Collapsed | None:
+    """Groups integrated out, where a fit has some; None where it has none, or very many rows and other latents."""
+    if solution.likelihood.objective.conjugate:
+        return None
+    data = grouped_rows(solution, _MOST)
+    if data is None or not _affordable(data):
+        return None
+    split, post = data.split, solution.posterior
+    unit = np.zeros((split.n_latents, split.rest.size))
+    unit[split.rest, np.arange(split.rest.size)] = 1.0
+    factor: Any = post.factor
+    mean, V = to_numpy(post.latent_mean), np.asarray(factor.parts[0].solve(unit))[split.rest]
+    try:
+        found = solve_collapsed(GroupIntegrals(data), mean[split.rest], 0.5 * (V + V.T), mean[split.groups[data.first]])
+    except NotImplementedError:  # a likelihood without derivatives
+        return None
+    if (
+        found is None
+        or not np.isfinite(found.state.elbo)
+        or found.state.elbo < solution.elbo - 1e-6 * abs(solution.elbo)
+    ):
+        return None
+    return Collapsed(solution, data, found)
+
+
+def _affordable(data: GroupedRows) -> bool:
+    p, d = data.split.rest.size, data.split.groups.shape[1]
+    points = rule_of(p).weights.size if p <= _FEW else 2 * p
+    return data.kinds.times.size * points * 17.0**d <= gates.COLLAPSED_WORK

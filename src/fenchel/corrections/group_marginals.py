@@ -1,0 +1,148 @@
+"""Marginals of sums x'b + a'u, with the effects u of groups as they are given b.
+
+    E = sum_k w_k (x'b_k + a'E[u | b_k]),      Var = a' E Cov[u | b] a + Var_k(x'b_k + a'E[u | b_k])
+
+A lattice moves with b as the mode of u does, u = mode + C (b - m) + s, and the density of s hardly depends on b. So
+
+    x'b + a'u = constant + a's + (x + C'a)'(b - m)
+
+is the average density of a's, made wider by a normal, moved and stretched to the moments above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..likelihoods.base import slice_rows
+from .collapsed_fit import CollapsedFit
+from .grids import Grid, with_moments
+from .group_structure import GroupedRows
+
+_X = 0.25 * np.arange(-48, 49)  # standard deviations
+_AT_ONCE = 1 << 20  # numbers held at a time
+_KERNEL = 0.7  # of the distance of two points: the least sd of a kernel about them
+_FLOOR = 1e-300
+
+
+@dataclass(frozen=True)
+class LinearTargets:
+    """x'b + a'u + offset + e: X (T, p), A (T, G d), offset and Var e (T,)."""
+
+    X: np.ndarray
+    A: sp.csr_array
+    offset: np.ndarray
+    extra: np.ndarray
+
+
+@dataclass(frozen=True)
+class GroupEffects:
+    """The effects of groups at the points of the rule.
+
+    mean : (G, d, S) E[u | b_k]
+    covariance : (G, d, d) the average of Cov[u | b_k]
+    share : (K, M) the average probabilities of the points of a kind's lattice
+    """
+
+    data: GroupedRows
+    found: CollapsedFit
+    mean: np.ndarray
+    covariance: np.ndarray
+    share: np.ndarray
+
+    @classmethod
+    def of(cls, data: GroupedRows, found: CollapsedFit) -> GroupEffects:
+        S, (K, d) = found.weights.size, data.kind_mean.shape
+        mean, covariance = np.empty((K, S, d)), np.zeros((K, d, d))
+        share = np.zeros((K, found.lattices.size**d))
+        for part in found.problem.integrals.tilted(found.points, found.lattices, slopes=False):
+            w = found.weights[part.points]
+            mean[part.kinds, part.points] = part.mean
+            covariance[part.kinds] += np.einsum("s,ksij->kij", w, part.covariance)
+            share[part.kinds] += np.einsum("s,ksm->km", w, part.share)
+        own, empty = data.kind_of, data.kind_of < 0
+        prior = np.linalg.inv(data.precision) if empty.any() else np.zeros_like(data.precision)
+        at = np.where(empty[:, None, None], data.mean[:, None, :], mean[own])
+        around = np.where(empty[:, None, None], prior, covariance[own])
+        return cls(data, found, at.transpose(0, 2, 1), around, share)
+
+    def second(self, centre: np.ndarray) -> np.ndarray:
+        """E[(u - centre)(u - centre)'] (G, d, d)."""
+        off = self.mean - centre[:, :, None]
+        return np.asarray(self.covariance + np.einsum("gis,gjs,s->gij", off, off, self.found.weights))
+
+    def likelihood_slopes(self, moved: Sequence[Sequence[tuple[Any, Any]]]) -> np.ndarray:
+        """E of the differences of log p between two likelihoods with their rows, for each pair of them."""
+        found, data, out = self.found, self.data, np.zeros(len(moved))
+        if not moved:
+            return out
+        alone = data.alone
+        eta = alone.X @ found.points.T + alone.offset[:, None]
+        for i, pair in enumerate(moved):
+            log_p = [one.log_density(eta, slice_rows(rows, alone.index)) for one, rows in pair]
+            out[i] += float(np.sum((alone.times[:, None] * (log_p[0] - log_p[1])) @ found.weights))
+        for part in found.problem.integrals.tilted(found.points, found.lattices, slopes=False):
+            own, (n, S, M) = part.rows, part.eta.shape
+            share = part.share[own.kind] * found.weights[part.points][None, :, None]
+            share *= (own.times * data.many[part.kinds][own.kind])[:, None, None]
+            for i, pair in enumerate(moved):
+                flat = part.eta.reshape(n, S * M)
+                log_p = [one.log_density(flat, slice_rows(rows, own.index)) for one, rows in pair]
+                with np.errstate(invalid="ignore"):
+                    each = np.where(share.reshape(n, -1) > 0.0, log_p[0] - log_p[1], 0.0)
+                out[i] += float(np.sum(share.reshape(n, -1) * each))
+        return out
+
+
+def marginals_of(effects: GroupEffects, targets: LinearTargets) -> Grid:
+    """Each target on a grid in units of its sd about its mean."""
+    found, data = effects.found, effects.data
+    w, points = found.weights, found.points
+    G, d, S = effects.mean.shape
+    means = targets.X @ points.T + targets.A @ effects.mean.reshape(G * d, S)
+    centre = means @ w
+    around = _block_diagonal(effects.covariance)
+    within = np.asarray((targets.A @ around).multiply(targets.A).sum(axis=1)).ravel()
+    variance = (means - centre[:, None]) ** 2 @ w + within + targets.extra
+    scale = np.sqrt(np.maximum(variance, 0.0))
+    log_density = np.broadcast_to(-0.5 * _X**2, (centre.size, _X.size)).copy()
+    group, a = data.split.one_group(targets.A)
+    shaped = np.flatnonzero((group >= 0) & (scale > 0.0))
+    shaped = shaped[data.kind_of[group[shaped]] >= 0]
+    step = max(1, _AT_ONCE // (_X.size * effects.share.shape[1]))
+    for i in range(0, shaped.size, step):
+        some = shaped[i : i + step]
+        log_density[some] = _shaped(effects, targets, some, group[some], a[some], scale[some])
+    return Grid(centre + targets.offset, scale, _X, log_density)
+
+
+def _block_diagonal(stack: np.ndarray) -> sp.csr_array:
+    """Blocks (G, d, d) along the diagonal."""
+    G, d, _ = stack.shape
+    column = (d * np.arange(G)[:, None, None] + np.arange(d)[None, None, :]) + np.zeros((1, d, 1), dtype=np.int64)
+    return sp.csr_array((stack.ravel(), column.ravel(), d * np.arange(G * d + 1)), shape=(G * d, G * d))
+
+
+def _shaped(
+    effects: GroupEffects, targets: LinearTargets, some: np.ndarray, group: np.ndarray, a: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Log densities (T, x) of targets that see one group: points of its lattice, each with a kernel."""
+    found, kind = effects.found, effects.data.kind_of[group]
+    lattices = found.lattices
+    place = np.einsum("td,tmd->tm", a, lattices.steps[kind])
+    share = effects.share[kind]
+    seen = targets.X[some] + np.einsum("td,tdp->tp", a, lattices.slope[kind])
+    normal = np.sum((seen @ found.state.root) ** 2, axis=1) + targets.extra[some]
+    cell = np.einsum("td,tdi->ti", a, lattices.root[kind]) * (lattices.high - lattices.low)[kind] / (lattices.size - 1)
+    width = np.maximum(np.sqrt(normal), _KERNEL * np.abs(cell).max(axis=1))
+    first = np.sum(place * share, axis=1)
+    at = first[:, None] + scale[:, None] * _X
+    near = at[:, :, None] - place[:, None, :]
+    near /= width[:, None, None]
+    p = np.einsum("txm,tm->tx", np.exp(-0.5 * near * near), share)
+    log_p = np.log(np.maximum(p, _FLOOR))
+    return with_moments(_X, log_p, np.zeros(some.size), np.ones(some.size))

@@ -1,0 +1,281 @@
+"""Effects of groups integrated out, given the other latents b.
+
+    g_c(b) = int N(u; mu_c, P_c^-1) prod_j p(y_cj | x_cj' b + a_cj' u + offset_cj) du
+    grad log g_c = E[sum_j x_j l'_j],      l_j = log p(y_j | eta_j)
+
+E is over the tilted density of u given b, t(u) = N(u) prod_j p_j / g. The integral is a sum over an even lattice, which
+converges faster than any power of its step for smooth densities that die out at its ends. The lattice of a group lies
+about its mode at a reference b, along the axes of its curvature, as wide as the density is there; elsewhere it moves as
+the mode does to first order. Every other point of it tells the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from .group_structure import GroupedRows, KindRows
+
+_DEEP = 20.0  # nats below its top at which a tilted density no longer counts
+_STEEP = 32.0  # nats below it at which a lattice is too wide
+_BLOCK = 1 << 16  # numbers of one array of a pass: they stay in cache
+_NEWTON = 60  # steps towards the modes, at most
+_SETTLED = 1e-10  # squared length of such a step, in standard deviations
+_LOOKS = 60  # steps in which a reach is found
+_ANGLES = 16  # directions in which a plane is looked at
+_SIZES = {1: (13, 17, 25, 33, 49, 65, 97, 129), 2: (9, 13, 17, 25, 33, 49)}  # points of a lattice along one axis
+_ERROR = 1e-6  # nats of all groups together that a lattice may miss
+
+
+@dataclass(frozen=True)
+class Lattices:
+    """u = mode + slope (b - centre) + root v, v between low and high: (K, d), (K, d, p), (K, d, d), (K, d)."""
+
+    centre: np.ndarray
+    mode: np.ndarray
+    slope: np.ndarray
+    root: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    size: int  # points along one axis
+
+    def sized(self, size: int) -> Lattices:
+        return Lattices(self.centre, self.mode, self.slope, self.root, self.low, self.high, size)
+
+    @cached_property
+    def steps(self) -> np.ndarray:
+        """root v of every point (K, M, d)."""
+        share = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, self.size)] * self.low.shape[1], indexing="ij"), axis=-1)
+        v = self.low[:, None] + (self.high - self.low)[:, None] * share.reshape(-1, self.low.shape[1])
+        return np.asarray(v @ self.root.transpose(0, 2, 1))
+
+    @cached_property
+    def log_cell(self) -> np.ndarray:
+        """The log volume of a cell in u (K,)."""
+        sides = np.log((self.high - self.low) / (self.size - 1)).sum(axis=1)
+        return np.asarray(sides + np.linalg.slogdet(self.root)[1])
+
+    @cached_property
+    def coarse(self) -> np.ndarray:
+        """Every other point along each axis, the ends among them."""
+        d = self.low.shape[1]
+        place = np.arange(self.size**d).reshape([self.size] * d)
+        return place[tuple([slice(None, None, 2)] * d)].ravel()
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """Some kinds of groups at some b, S of them: the density of u on their lattices.
+
+    log_g : (K, S)
+    coarse : (K, S) what every other point of the lattice gives beyond it
+    share : (K, S, M) probabilities of the points
+    centre : (K, S, d) u = centre + step
+    step : (K, M, d)
+    eta : (n, S, M) of the rows
+    """
+
+    kinds: slice
+    points: slice
+    rows: KindRows
+    log_g: np.ndarray
+    coarse: np.ndarray
+    share: np.ndarray
+    centre: np.ndarray
+    step: np.ndarray
+    eta: np.ndarray
+    first: np.ndarray | None
+
+    def averaged(self, values: np.ndarray) -> np.ndarray:
+        """E of values (n, S, M) of the rows: (n, S)."""
+        return np.asarray(np.einsum("nsm,nsm->ns", values, self.share[self.rows.kind]))
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """E[u] (K, S, d)."""
+        return np.asarray(self.centre + self.share @ self.step)
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Cov[u] (K, S, d, d)."""
+        off = self.share @ self.step
+        square = self.step[:, :, :, None] * self.step[:, :, None, :]
+        K, M, d, _ = square.shape
+        second = (self.share @ square.reshape(K, M, d * d)).reshape(*off.shape, d)
+        return np.asarray(second - off[..., :, None] * off[..., None, :])
+
+
+class GroupIntegrals:
+    """log g of all kinds of groups as functions of b."""
+
+    def __init__(self, data: GroupedRows) -> None:
+        self.data, self.rows = data, data.kinds
+        self.P, self.mu = data.kind_precision, data.kind_mean
+        self.log_norm = 0.5 * np.linalg.slogdet(self.P)[1] - 0.5 * self.mu.shape[1] * np.log(2.0 * np.pi)
+        self._sums = sum_by(self.rows.start)
+
+    def log_prior(self, u: np.ndarray, kinds: slice = slice(None)) -> np.ndarray:
+        """log N(u) (K, M) of u (K, M, d)."""
+        off = u - self.mu[kinds][:, None]
+        return np.asarray(self.log_norm[kinds][:, None] - 0.5 * np.sum((off @ self.P[kinds]) * off, axis=2))
+
+    # -- where the lattices lie --------------------------------------------------------------------
+    def placed(self, b: np.ndarray, start: np.ndarray) -> Lattices:
+        """Lattices about the modes at b (p,), looked for from start (K, d)."""
+        base = self.rows.X @ b + self.rows.offset
+        mode, curvature, pull = self._modes(base, start)
+        slope = np.linalg.solve(curvature, pull)
+        value, vectors = np.linalg.eigh(curvature)
+        root = vectors / np.sqrt(value)[:, None, :]
+        low, high = self._reach(base, mode, root)
+        rough = Lattices(b, mode, slope, root, low, high, 0)
+        for size in _SIZES[mode.shape[1]]:
+            out = rough.sized(size)
+            if self.error(out, b) <= _ERROR:
+                break
+        return out
+
+    def error(self, lattices: Lattices, b: np.ndarray) -> float:
+        """What lattices may miss of the sum of log g at b (p,): the square of what every other point of them does."""
+        total = 0.0
+        for part in self.tilted(b[None], lattices, slopes=False):
+            off = np.expm1(np.minimum(np.abs(part.coarse), 50.0))
+            total += float(np.sum(self.data.many[part.kinds][:, None] * np.minimum(off, off * off)))
+        return total
+
+    def _modes(self, base: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The modes (K, d), the curvature there (K, d, d), and sum_j a_j l''_j x_j' (K, d, p), by Newton's method."""
+        rows, A, u = self.rows, self.rows.A, start.copy()
+        value = self._objective(base, u)
+        for _ in range(_NEWTON):
+            first, second = self._slopes(base, u)
+            gradient = self._summed(A * first[:, None]) - np.einsum("kij,kj->ki", self.P, u - self.mu)
+            curvature = self.P + self._summed(A[:, :, None] * A[:, None, :] * np.maximum(-second, 0.0)[:, None, None])
+            step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+            gain = np.sum(step * gradient, axis=1)
+            length = np.ones(u.shape[0])
+            for _ in range(30):
+                moved = self._objective(base, u + length[:, None] * step)
+                worse = ~(moved >= value + 1e-4 * length * gain - 1e-9 * (1.0 + np.abs(value)))
+                if not worse.any():
+                    break
+                length = np.where(worse, 0.5 * length, length)
+            u = u + np.where(worse, 0.0, length)[:, None] * step
+            value = np.where(worse, value, moved)
+            if gain.max(initial=0.0) <= _SETTLED:
+                break
+        second = self._slopes(base, u)[1]
+        curvature = self.P + self._summed(A[:, :, None] * A[:, None, :] * np.maximum(-second, 0.0)[:, None, None])
+        return u, curvature, self._summed(A[:, :, None] * rows.X[:, None, :] * np.minimum(second, 0.0)[:, None, None])
+
+    def _objective(self, base: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return self._log_joint(base, u[:, None])[:, 0]
+
+    def _slopes(self, base: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        eta = base + np.sum(self.rows.A * u[self.rows.kind], axis=1)
+        _, first, second = self.rows.derivatives(eta[:, None])
+        return first[:, 0], second[:, 0]
+
+    def _log_joint(self, base: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """log N(u) prod p (K, M) at u (K, M, d)."""
+        eta = base[:, None] + np.einsum("nd,nmd->nm", self.rows.A, u[self.rows.kind])
+        return self._summed(self.rows.log_density(eta)) + self.log_prior(u)
+
+    def _summed(self, values: np.ndarray) -> np.ndarray:
+        return summed(self._sums, values)
+
+    def _reach(self, base: np.ndarray, mode: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far v reaches along each axis, to either side (K, d): where the density has fallen to nothing."""
+        d = mode.shape[1]
+        angle = 2.0 * np.pi * np.arange(_ANGLES) / _ANGLES
+        ways = np.array([[1.0], [-1.0]]) if d == 1 else np.column_stack([np.cos(angle), np.sin(angle)])
+        along = np.einsum("kij,wj->kwi", root, ways)
+        top = self._objective(base, mode)[:, None]
+        far = np.full((mode.shape[0], ways.shape[0]), np.sqrt(2.0 * _DEEP))
+        factor = np.full(far.shape, 1.3)
+        settled = np.zeros(far.shape, dtype=bool)
+        was = np.zeros(far.shape, dtype=np.int8)
+        for _ in range(_LOOKS):
+            fallen = top - self._log_joint(base, mode[:, None] + far[:, :, None] * along)
+            side = np.where(fallen < _DEEP, 1, np.where(fallen > _STEEP, -1, 0)).astype(np.int8)
+            settled |= side == 0
+            if settled.all():
+                break
+            factor = np.where(side * was < 0, np.sqrt(factor), factor)  # it went too far
+            was = side
+            far = np.where(settled, far, far * np.where(side > 0, factor, 1.0 / factor))
+        reach = far[:, :, None] * ways
+        return reach.min(axis=1), reach.max(axis=1)
+
+    # -- values ------------------------------------------------------------------------------------
+    def tilted(self, b: np.ndarray, lattices: Lattices, slopes: bool = True) -> Iterator[Tilted]:
+        """All kinds at every b (S, p), as many at a time as stay in cache."""
+        M = lattices.size ** lattices.mode.shape[1]
+        for kinds in blocks(self.rows.start, _BLOCK // M):
+            own = self.rows.take(kinds)
+            step, mode, slope = lattices.steps[kinds], lattices.mode[kinds], lattices.slope[kinds]
+            along = np.einsum("nd,nmd->nm", own.A, step[own.kind])
+            at_once = max(1, _BLOCK // (M * own.offset.size))
+            sums = sum_by(own.start)
+            for i in range(0, b.shape[0], at_once):
+                points = slice(i, min(i + at_once, b.shape[0]))
+                centre = mode[:, None] + np.einsum("kdp,sp->ksd", slope, b[points] - lattices.centre)
+                base = own.X @ b[points].T + own.offset[:, None] + np.einsum("nd,nsd->ns", own.A, centre[own.kind])
+                eta = base[:, :, None] + along[:, None, :]
+                n, S, _ = eta.shape
+                if slopes:
+                    value, first, _ = own.derivatives(eta.reshape(n, -1))
+                    first = first.reshape(eta.shape)
+                else:
+                    value, first = own.log_density(eta.reshape(n, -1)), None
+                u = centre[:, :, None] + step[:, None]
+                K = u.shape[0]
+                log_t = summed(sums, value).reshape(K, S, M)
+                log_t += self.log_prior(u.reshape(K, S * M, -1), kinds).reshape(K, S, M)
+                log_t += lattices.log_cell[kinds][:, None, None]
+                top = log_t.max(axis=2, keepdims=True)
+                share = np.exp(log_t - top)
+                mass = share.sum(axis=2, keepdims=True)
+                log_g = (top + np.log(mass))[:, :, 0]
+                half = np.log(share[:, :, lattices.coarse].sum(axis=2) / mass[:, :, 0]) + mode.shape[1] * np.log(2.0)
+                yield Tilted(kinds, points, own, log_g, half, share / mass, centre, step, eta, first)
+
+    def values(self, b: np.ndarray, lattices: Lattices) -> tuple[np.ndarray, np.ndarray]:
+        """sum_c log g_c (S,) and its gradient (S, p) at every b (S, p), rows without a group among them."""
+        total, gradient = self._alone(b)
+        for part in self.tilted(b, lattices):
+            assert part.first is not None
+            many = self.data.many[part.kinds]
+            total[part.points] += many @ part.log_g
+            pull = part.averaged(part.first) * many[part.rows.kind][:, None]
+            gradient[part.points] += pull.T @ part.rows.X
+        return total, gradient
+
+    def _alone(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        own = self.data.alone
+        value, first, _ = own.derivatives(own.X @ b.T + own.offset[:, None])
+        return value.sum(axis=0), first.T @ own.X
+
+
+def blocks(start: np.ndarray, rows: int) -> Iterator[slice]:
+    """Kinds one after the other that have so many rows together, or are one."""
+    i, n = 0, start.size - 1
+    while i < n:
+        j = max(i + 1, int(np.searchsorted(start, start[i] + rows, side="right")) - 1)
+        yield slice(i, min(j, n))
+        i = min(j, n)
+
+
+def sum_by(start: np.ndarray) -> sp.csr_array:
+    """The sum over rows of each kind, as a matrix (K, n)."""
+    n = int(start[-1])
+    return sp.csr_array((np.ones(n), np.arange(n), start), shape=(start.size - 1, n))
+
+
+def summed(sums: sp.csr_array, values: np.ndarray) -> np.ndarray:
+    """(n, ...) -> (K, ...)."""
+    return np.asarray(sums @ values.reshape(values.shape[0], -1)).reshape(-1, *values.shape[1:])

@@ -1,0 +1,293 @@
+"""Which latents are effects of groups: u, small independent blocks of which a row sees one, and b, all others.
+
+    z = (u_1, ..., u_G, b),   Q = diag(P_1, ..., P_G, Q_b),   eta_j = x_j' b + a_j' u_c(j) + offset_j
+
+The split is read from the pattern of Q and of the design, not from a formula: a term's levels are connected components
+of Q, one after the other, that no row sees two of. Intercepts and slopes may be blocks of two latents, or two terms
+over the same groups. Groups with the same rows and the same prior are one kind, integrated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..linalg.arrays import to_numpy
+from .sites import Fit, counted
+
+_WIDEST = 2  # latents of a group
+_FEWEST = 2  # groups
+
+
+@dataclass(frozen=True)
+class LatentSplit:
+    """Latents (G, d) of the groups, and the others (p,)."""
+
+    groups: np.ndarray
+    rest: np.ndarray
+    n_latents: int
+
+    def seen(self, W: Any) -> tuple[np.ndarray, sp.csr_array]:
+        """What rows of a design see: X (n, p) of b, and A (n, G d) of the groups, one after the other."""
+        rows = sp.csr_array(W)
+        return np.asarray(rows[:, self.rest].toarray()), sp.csr_array(rows[:, self.groups.ravel()])
+
+    def one_group(self, A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
+        """The group that rows of A (n, G d) see (n,), -1 for none, -2 for several, and their coefficients (n, d)."""
+        d, n = self.groups.shape[1], A.shape[0]
+        entries = sp.coo_array(A)
+        row, column = entries.coords
+        row, column, value = (x[entries.data != 0.0] for x in (row, column, entries.data))
+        low, high = np.full(n, self.groups.shape[0]), np.full(n, -1)
+        np.minimum.at(low, row, column // d)
+        np.maximum.at(high, row, column // d)
+        out = np.zeros((n, d))
+        out[row, column % d] = value
+        return np.where(high > low, -2, high), out
+
+
+@dataclass(frozen=True)
+class KindRows:
+    """Rows, kind of group after kind of group: what they see, and the likelihood of each.
+
+    X, A : (n, p), (n, d) what each sees of b and of u
+    offset : (n,)
+    index : (n,) which observation each is
+    times, weight : (n,) how often each counts, without and with the likelihood's own weight, such as trials
+    start : (K + 1,) where the rows of each kind begin
+    """
+
+    likelihood: Likelihood
+    rows: Rows
+    X: np.ndarray
+    A: np.ndarray
+    offset: np.ndarray
+    index: np.ndarray
+    times: np.ndarray
+    weight: np.ndarray
+    start: np.ndarray
+
+    @cached_property
+    def kind(self) -> np.ndarray:
+        """(n,)"""
+        return np.repeat(np.arange(self.start.size - 1), np.diff(self.start))
+
+    def take(self, kinds: slice) -> KindRows:
+        edges = self.start[kinds.start : kinds.stop + 1]
+        own = slice(int(edges[0]), int(edges[-1]))
+        return KindRows(
+            self.likelihood,
+            slice_rows(self.rows, own),
+            self.X[own],
+            self.A[own],
+            self.offset[own],
+            self.index[own],
+            self.times[own],
+            self.weight[own],
+            edges - edges[0],
+        )
+
+    def log_density(self, eta: np.ndarray) -> np.ndarray:
+        """times log p (n, M)."""
+        with np.errstate(all="ignore"):
+            out = self.times[:, None] * np.asarray(self.likelihood.log_density(eta, self.rows))
+        return np.where(np.isnan(out), -np.inf, out)
+
+    def derivatives(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same with its first and second derivatives; where it is no number, so far out that nothing counts."""
+        with np.errstate(all="ignore"):
+            psi = self.likelihood.derivatives(eta, self.rows)
+            value, first, second = (-self.weight[:, None] * np.asarray(v) for v in psi)
+        lost = ~np.isfinite(value + first + second)
+        if not lost.any():
+            return value, first, second
+        return np.where(lost, -np.inf, value), np.where(lost, 0.0, first), np.where(lost, 0.0, second)
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """The rows of a fit that count, by groups.
+
+    Attributes
+    ----------
+    split : LatentSplit
+    kinds : KindRows
+        Of one group of each kind; equal rows of a group are one that counts as often.
+    alone : KindRows
+        Rows that see no group.
+    kind_of : (G,) the kind of each group, -1 without rows
+    first : (K,) the first group of each kind
+    many : (K,) groups of each kind
+    precision, mean : (G, d, d), (G, d) of the groups' effects a priori; ``kind_precision`` and ``kind_mean`` of kinds
+    rest_precision, rest_mean : (p, p), (p,) of b
+    """
+
+    split: LatentSplit
+    kinds: KindRows
+    alone: KindRows
+    kind_of: np.ndarray
+    first: np.ndarray
+    many: np.ndarray
+    precision: np.ndarray
+    mean: np.ndarray
+    kind_precision: np.ndarray
+    kind_mean: np.ndarray
+    rest_precision: np.ndarray
+    rest_mean: np.ndarray
+
+
+def split_latents(Q: Any, W: Any, most: int) -> LatentSplit | None:
+    """The groups that hold most latents; None where there are none, or more than ``most`` other latents."""
+    L = Q.shape[0]
+    seen = sp.csc_array(W, copy=True)
+    seen.eliminate_zeros()
+    number, label = sp.csgraph.connected_components(Q, directed=False)
+    size = np.bincount(label, minlength=number)
+    members = np.split(np.argsort(label, kind="stable"), np.cumsum(size)[:-1])
+    members.sort(key=lambda latents: int(latents[0]))
+    runs = [np.stack(run) for run in _runs(seen, members)]
+    joined = [pair for a, b in pairwise(runs) if (pair := _side_by_side(seen, a, b)) is not None]
+    best = max([*runs, *joined], key=lambda run: run.size, default=None)
+    if best is None or best.shape[0] < _FEWEST or L - best.size > most or best.size == L:
+        return None
+    return LatentSplit(best, np.setdiff1d(np.arange(L), best.ravel()), L)
+
+
+def _runs(W: Any, members: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """Components of one size, one after the other, of which every row sees one at most."""
+    taken = np.zeros(W.shape[0], dtype=np.int64)  # the run that a row was last seen by
+    run: list[np.ndarray] = []
+    number = 1
+    for latents in members:
+        rows = _rows_of(W, latents) if latents.size <= _WIDEST else None
+        if run and (rows is None or latents.size != run[0].size or (taken[rows] == number).any()):
+            yield run
+            run, number = [], number + 1
+        if rows is not None:
+            taken[rows] = number
+            run.append(latents)
+    if run:
+        yield run
+
+
+def _rows_of(W: Any, latents: np.ndarray) -> np.ndarray:
+    return np.concatenate([W.indices[W.indptr[k] : W.indptr[k + 1]] for k in latents])
+
+
+def _side_by_side(W: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """Two runs of single latents over the same groups, as pairs (G, 2); None where they are not."""
+    if a.shape[1] != 1 or b.shape[1] != 1 or a.shape[0] != b.shape[0] or a.shape[0] < _FEWEST:
+        return None
+    G, of = a.shape[0], np.full(W.shape[0], -1)
+    for k, latents in enumerate(a):
+        of[_rows_of(W, latents)] = k
+    partner = np.full(G, -1)
+    for k, latents in enumerate(b):
+        seen = np.unique(of[_rows_of(W, latents)])
+        if seen.size > 1 or (seen.size == 1 and (seen[0] < 0 or partner[seen[0]] >= 0)):
+            return None
+        if seen.size:
+            partner[seen[0]] = k
+    partner[partner < 0] = np.setdiff1d(np.arange(G), partner)  # slopes that no row sees
+    return np.column_stack([a[:, 0], b[partner, 0]])
+
+
+def grouped_rows(fit: Fit, most: int) -> GroupedRows | None:
+    """The rows of a fit by groups; None where its prior is not sparse, is constrained, or has no groups."""
+    predictors: Any = fit.posterior.predictors
+    if not fit.posterior.factor.covariances.sparse or predictors.pattern.constraint is not None:
+        return None
+    W, Q = predictors.W, predictors.pattern.Q
+    split = split_latents(Q, W, most)
+    if split is None:
+        return None
+    times = counted(fit)
+    live = np.flatnonzero(times > 0.0)
+    X, seen = split.seen(W[live])
+    group, A = split.one_group(seen)
+    rows = slice_rows({key: to_numpy(value) for key, value in fit._rows.items()}, live)
+    offset = to_numpy(predictors.offset)[live, 0]
+    weight = to_numpy(rows["weight"])
+    every = KindRows(fit.likelihood, rows, X, A, offset, live, times[live], weight, np.array([0, live.size]))
+    G, d = split.groups.shape
+    at = [np.asarray(Q[split.groups[:, i], split.groups[:, j]]).ravel() for i in range(d) for j in range(d)]
+    precision, latent_mean = np.stack(at, axis=1).reshape(G, d, d), to_numpy(predictors.latent_mean())
+    mean = latent_mean[split.groups]
+    kind_of, first, kinds = _kinds(every, group, np.column_stack([precision.reshape(G, -1), mean]))
+    return GroupedRows(
+        split=split,
+        kinds=kinds,
+        alone=_merged(every, np.flatnonzero(group < 0), None),
+        kind_of=kind_of,
+        first=first,
+        many=np.bincount(kind_of[kind_of >= 0], minlength=first.size).astype(np.float64),
+        precision=precision,
+        mean=mean,
+        kind_precision=precision[first],
+        kind_mean=mean[first],
+        rest_precision=np.asarray(Q[split.rest][:, split.rest].toarray()),
+        rest_mean=latent_mean[split.rest],
+    )
+
+
+def _kinds(every: KindRows, group: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray, KindRows]:
+    """The kind of each group, -1 without rows; the first group of each kind; and the rows of these."""
+    G, some = prior.shape[0], np.flatnonzero(group >= 0)
+    total = np.zeros(G, dtype=np.uint64)
+    np.add.at(total, group[some], _hashed(_columns(every, some)))
+    there = np.bincount(group[some], minlength=G) > 0
+    key = _hashed(np.column_stack([total, np.ascontiguousarray(prior + 0.0).view(np.uint64)]))
+    _, first, of = np.unique(key[there], return_index=True, return_inverse=True)
+    number = np.flatnonzero(there)
+    kind_of = np.full(G, -1)
+    kind_of[number] = of
+    first = number[first]
+    chosen = some[np.isin(group[some], first)]
+    return kind_of, first, _merged(every, chosen, kind_of[group[chosen]])
+
+
+def _merged(every: KindRows, index: np.ndarray, kind: np.ndarray | None) -> KindRows:
+    """Some rows by their kind (without one: each its own), equal ones together."""
+    key = _hashed(_columns(every, index))
+    label = np.zeros(index.size, dtype=np.int64) if kind is None else kind
+    order = np.lexsort((key, label))
+    key, label, index = key[order], label[order], index[order]
+    new = np.ones(index.size, dtype=bool)
+    new[1:] = (key[1:] != key[:-1]) | (label[1:] != label[:-1])
+    place = np.flatnonzero(new)
+    own = index[place]
+    counts = (every.times, every.weight)
+    times, weight = (np.add.reduceat(v[index], place) if place.size else np.zeros(0) for v in counts)
+    number = 0 if kind is None else int(label.max(initial=-1)) + 1
+    start = np.arange(place.size + 1) if kind is None else np.searchsorted(label[place], np.arange(number + 1))
+    each = (every.X[own], every.A[own], every.offset[own], every.index[own], times, weight)
+    return KindRows(every.likelihood, slice_rows(every.rows, own), *each, start)
+
+
+def _columns(rows: KindRows, index: np.ndarray) -> np.ndarray:
+    """All that is known of some rows, as columns of bits (n, k)."""
+    each = [rows.X, rows.A, rows.offset, rows.times, *rows.rows.values()]
+    if rows.likelihood.of_rows:  # rows that are alike now may differ in what moves their parameters
+        each.append(rows.index)
+    flat = [np.asarray(v, dtype=np.float64)[index].reshape(index.size, int(np.prod(np.shape(v)[1:]))) for v in each]
+    return np.ascontiguousarray(np.concatenate(flat, axis=1) + 0.0).view(np.uint64)
+
+
+def _hashed(columns: np.ndarray) -> np.ndarray:
+    """A 64-bit key of each row of bits (n, k)."""
+    factor = np.random.default_rng(0).integers(1, 2**63, columns.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(
+        1
+    )
+    with np.errstate(over="ignore"):
+        mixed = (columns ^ (columns >> np.uint64(29))) * factor
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
+        out = mixed.sum(axis=1, dtype=np.uint64)
+        out = (out ^ (out >> np.uint64(30))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(out ^ (out >> np.uint64(31)))

@@ -1,0 +1,45 @@
+"""A posterior whose marginals are densities on grids: what all that go beyond the Gaussian share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..likelihoods.base import Likelihood
+from ..linalg.arrays import Array, to_numpy
+from ..marginals import AnswersAtNewRows
+from ..posterior import Posterior
+from ..predictive import Predictive
+from ..row_scores import leave_one_out as gaussian
+from .grids import CorrectedLeaveOneOut, Grid, GridAnswers, GridMarginals, leave_one_out
+from .sites import Fit, counted
+
+
+class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
+    """Answers from the grids of eta, ``_grid``, and of the latents, ``_latents``."""
+
+    leaves_one_out = True  # whether ``loo()`` answers
+    _fit: Fit
+    _posterior: Posterior
+
+    @property
+    def _latents(self) -> Grid:
+        raise NotImplementedError
+
+    @property
+    def _like(self) -> Array:
+        return self._posterior.mean
+
+    def latents(self) -> GridMarginals:
+        """The marginals of z."""
+        return GridMarginals(self._latents, self._like)
+
+    def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
+        """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
+        return super().predictive(self._fit.likelihood if likelihood is None else likelihood)
+
+    def loo(self) -> CorrectedLeaveOneOut:
+        """Leave-one-out densities (CPO) and probabilities (PIT), from these marginals; nothing is refitted."""
+        fit = self._fit
+        rows: dict[str, Any] = {key: to_numpy(value) for key, value in fit._rows.items()}
+        plain = gaussian(fit.likelihood, fit.posterior, fit.y)
+        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid, plain)
