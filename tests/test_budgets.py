@@ -16,10 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 290, "lines": 69_600, "tokens": 571_700, "isinstance": 265, "getattr": 180}
+LIMITS = {"modules": 297, "lines": 71_200, "tokens": 585_200, "isinstance": 265, "getattr": 180}
 ROOMS = {  # tokens
     "(top)": 30_500,
-    "corrections": 30_400,
+    "corrections": 43_600,
     "criticism": 9_200,
     "datasets": 1_900,
     "distributed": 17_600,

@@ -35,6 +35,7 @@ from .base import Family
 from .objective import Evaluated, Found, Learned, Objective
 
 if TYPE_CHECKING:
+    from ..corrections.collapsed import Collapsed
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
 
@@ -288,7 +289,7 @@ class Evidence(Objective[Learned]):
         return Learned(**vars(found), likelihood=self.split(best.theta)[1], prior=best.prior)
 
 
-def doubt_of(found: Corrected | ImportanceSample) -> str:
+def doubt_of(found: Corrected | Collapsed | ImportanceSample) -> str:
     """What a user should know of a corrected evidence first, as a sentence; empty where it is trusted."""
     if not found.nearer:
         return not_used(found.status)

@@ -23,11 +23,12 @@ from .stated_priors import prior_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..corrections.collapsed import Collapsed
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
     from .model import Model
 
-    Corrections = Corrected | ImportanceSample
+    Corrections = Corrected | Collapsed | ImportanceSample
 
 _GRID = 2  # of the likelihood's own parameters that are averaged over on a lattice, which follows tails
 _COMPOSITE = 5  # the most on a composite design; more are on a star

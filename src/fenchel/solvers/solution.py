@@ -23,6 +23,7 @@ from .base import Ending, Outcome, Trace, optimal, relative
 
 if TYPE_CHECKING:
     from ..corrections import Corrected
+    from ..corrections.collapsed import Collapsed
     from ..corrections.importance import ImportanceSample
 
 _CERTIFICATE = ("elbo", "rounding", "quadrature", "certificate", "log_evidence", "optimal")
@@ -138,9 +139,10 @@ class Solution(Stored):
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
 
     @stated()
-    def corrected(self) -> Corrected | ImportanceSample:
+    def corrected(self) -> Corrected | Collapsed | ImportanceSample:
         """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound.
 
+        Effects of groups, intercepts or intercepts and slopes, are integrated out by quadrature where the fit has them.
         A likelihood with several predictors an observation gets an importance sample in its place, which has the same
         answers; ``method`` says which it is.
         """

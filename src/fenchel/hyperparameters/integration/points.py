@@ -20,6 +20,7 @@ from scipy.interpolate import RBFInterpolator
 
 from ...checks import problem
 from ...corrections import Corrected, correct
+from ...corrections.collapsed import Collapsed
 from ...corrections.importance import ImportanceSample
 from ...linalg.arrays import to_numpy
 from ...problem import Problem
@@ -47,7 +48,7 @@ class Point:
     theta : array (n,)
     log_prior : float
     solution : Solution
-    corrected : Corrected or ImportanceSample, where it was asked for
+    corrected : Corrected, Collapsed or ImportanceSample, where it was asked for
     gradient : array (n,), where it was asked for
         Of elbo + log p(theta).
     """
@@ -55,7 +56,7 @@ class Point:
     theta: np.ndarray
     log_prior: float
     solution: Solution
-    corrected: Corrected | ImportanceSample | None = None
+    corrected: Corrected | Collapsed | ImportanceSample | None = None
     gradient: np.ndarray | None = None
 
     @property
