@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 297, "lines": 71_200, "tokens": 585_200, "isinstance": 265, "getattr": 180}
+LIMITS = {"modules": 299, "lines": 71_800, "tokens": 588_900, "isinstance": 265, "getattr": 180}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 43_600,
@@ -32,7 +32,7 @@ ROOMS = {  # tokens
     "iterative": 16_500,
     "likelihoods": 64_200,
     "linalg": 64_800,
-    "models": 74_000,
+    "models": 77_700,
     "paper": 34_200,
     "plots": 15_400,
     "priors": 35_700,

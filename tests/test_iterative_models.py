@@ -68,7 +68,8 @@ def test_predictions_are_those_of_the_direct_engine(both):
 
 def test_the_summary_prints_intervals(both):
     _, found, _ = both
-    first, second, third = found.summary().splitlines()[:3]
+    which, first, second, third = found.summary().splitlines()[:4]
+    assert which == "Gaussian at the mode: by the iterative engine"
     assert first.startswith("converged: gap [")
     assert "with probability 0.99 (decrement), log evidence at least [" in first
     assert "32 probes" in second

@@ -137,10 +137,11 @@ _OF_MODEL = (
         help="The log hazard of cox over time.  [default: rw1]"),
 )  # fmt: skip
 _OF_SEARCH = (
-    click.option("--evidence", type=click.Choice(["elbo", "corrected"]), help="What hyperparameters are learned by; "
-        "corrected is slower, and better for few binary rows a group.  [default: elbo]"),
-    click.option("--integrate", type=click.Choice(["auto", "grid", "ccd"]),
-        help="Integrate over the hyperparameters. Some ten times slower."),
+    click.option("--accuracy", type=click.Choice(["auto", "fast", "high"]), help="fast: Gaussian at the mode; high: "
+        "integrated over the hyperparameters and corrected; auto: what takes at most ten plain fits or a second.  "
+        "[default: auto]"),
+    click.option("--evidence", type=click.Choice(["elbo", "corrected"]), help="What hyperparameters are learned by."),
+    click.option("--integrate", type=click.Choice(["auto", "grid", "ccd"]), help="How to integrate over them."),
     click.option("--corrected", is_flag=True,
         help="Tables and predictions beyond the Gaussian, with skewed intervals."),
     click.option("--restarts", "n_restarts", type=click.IntRange(min=0), help="Further starts of the search."),

@@ -7,6 +7,7 @@ iterative    conjugate gradients and probes (``fenchel.iterative``); its gap is 
 from __future__ import annotations
 
 import copy
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..linalg.machine import physical_memory
 from ..linalg.supernodal import Cost, factor_cost
 from ..terms import SumOfTerms
 from . import remarks, tables
+from .accuracy import Asked
 from .base import Engine
 from .fitted import FittedModel
 
@@ -109,7 +111,7 @@ def _cost(model: Model, most: float) -> Cost | None:
     return factor_cost(sp.csc_array(pattern), leaves, most)
 
 
-def fit_directly(model: Model, search: dict[str, Any], method: str | None, points: dict[str, Any]) -> FittedModel:
+def fit_directly(model: Model, search: dict[str, Any], asked: Asked, points: dict[str, Any]) -> FittedModel:
     """The model learned by factors of the precision.
 
     Parameters
@@ -117,10 +119,10 @@ def fit_directly(model: Model, search: dict[str, Any], method: str | None, point
     model : Model
     search : dict
         Options of ``hyperparameters.learning.learn``.
-    method : str, optional
-        How to integrate over theta, with the options ``points``; None: theta is learned alone.
+    asked : Asked
+        Which says what is done beyond the plain fit; ``points`` are options of an integration.
     """
-    target, fitted = model.target, model
+    target, fitted, begun = model.target, model, time.process_time()
     sum_: SumOfTerms | None = model.sum
     while sum_ is not None:  # again where terms choose at theta, such as the grid of a process
         fitted = model if sum_ is model.sum else copy.copy(model)
@@ -128,11 +130,19 @@ def fit_directly(model: Model, search: dict[str, Any], method: str | None, point
         start = search_start(fitted, search["n_restarts"], search["progress"])
         found = learn(target.likelihood, sum_.family(), target.y, weights=target.weights, **search, **start)
         sum_ = sum_.settled(found.theta, model.table(model.frame), bool(found.likelihood.theta_names))
-    mixture = None
-    if method is not None:
-        data = target.likelihood, fitted.sum.family(), target.y
-        mixture = integrate(*data, weights=target.weights, mode=found, method=method, **points)
-    fit = FittedModel(fitted, found, mixture)
+    plan, mixture, answers = asked.plan(FittedModel(fitted, found), time.process_time() - begun), None, None
+    data = target.likelihood, fitted.sum.family(), target.y
+    if plan.method is not None:
+        points = {**points, "evidence": "corrected" if plan.corrects else "elbo"}
+        mixture = integrate(*data, weights=target.weights, mode=found, method=plan.method, **points)
+    elif plan.corrects and not found.likelihood.objective.conjugate:
+        if found.theta.size:
+            again = {**search, "n_restarts": 0, "theta": found.theta}
+            found = learn(*data, weights=target.weights, evidence="corrected", **again)
+        answers = found.solution.corrected()
+        if not answers.nearer:
+            plan, answers = plan._replace(why=f"a correction is not to be used: {answers.status}"), None
+    fit = FittedModel(fitted, found, mixture, answers, why=plan.why)
     remarks.warn_of(fit)
     return fit
 
@@ -153,7 +163,7 @@ def fit_iteratively(model: Model, tol: float | None, rng: Any, progress: bool, n
         tol=_TOL if tol is None else tol,
         progress=progress,
     )
-    fit = FittedModel(model, found, engine=IterativeEngine())  # type: ignore[arg-type]  # answers what a Learned does
+    fit = FittedModel(model, found, engine=IterativeEngine(), why="by the iterative engine")  # type: ignore[arg-type]
     remarks.warn_of(fit)
     return fit
 

@@ -16,6 +16,7 @@ from ..hyperparameters.mode import Mode
 from ..hyperparameters.objective import Learned
 from ..marginals import Answers
 from . import tables
+from .accuracy import in_words
 from .base import DIRECT, Engine
 from .capabilities import check
 from .stated_priors import prior_table
@@ -55,7 +56,9 @@ class FitTables:
         at_theta: bool = False,
         engine: Engine = DIRECT,
         parts: Mapping[str, Any] | None = None,
+        why: str = "",
     ) -> None:
+        self.why = why  # the answers are no more accurate
         self.model, self.found, self.at_theta, self.engine = model, found, at_theta, engine
         self.solution, self.theta = found.solution, found.theta
         self.integrated, self.answers, self.parts = integrated, answers, dict(parts or {})
@@ -83,15 +86,23 @@ class FitTables:
         return [name for name in (self.engine.name, self.model.reduction.name) if name]
 
     # -- the posterior -----------------------------------------------------------------------------
+    @property
+    def n_averaged(self) -> int:
+        """How many of the likelihood's own parameters are averaged over, where theta is not integrated out."""
+        likelihood, n = self.found.likelihood, self.theta.size
+        held = self.at_theta or not (self.engine.averages_own and likelihood.moves_eta)
+        if self.integrated is not None or held:
+            return 0
+        free = sum(i not in self.found.at_bounds for i in range(n - likelihood.theta.size, n))
+        return free if free <= _MOST_OWN else 0
+
     @cached_property
     def mixture(self) -> Integrated | None:
         """The posterior over theta that tables and predictions are of; None: they are at the learned one."""
-        likelihood, n = self.found.likelihood, self.found.likelihood.theta.size
-        first = self.theta.size - n
-        free = sum(i not in self.found.at_bounds for i in range(first, self.theta.size))
-        held = self.at_theta or not (self.engine.averages_own and likelihood.moves_eta)
-        if self.integrated is not None or held or not 0 < free <= _MOST_OWN:
+        free, likelihood = self.n_averaged, self.found.likelihood
+        if not free:
             return self.integrated
+        first = self.theta.size - likelihood.theta.size
         target, loose = self.model.target, not likelihood.objective.log_concave
         corrected = self.answers is not None or (loose and self.model.n_rows[1] <= _CORRECTED)
         return integrate(
@@ -127,6 +138,11 @@ class FitTables:
         return self.solution.posterior if self.answers is None else self.answers
 
     @cached_property
+    def accuracy(self) -> str:
+        """Which answers these are: integrated over the hyperparameters, corrected, or Gaussian at the mode."""
+        return in_words(self)
+
+    @cached_property
     def remarks(self) -> list[str]:
         """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
         if self.parts:
@@ -145,6 +161,8 @@ class FitTables:
         if self.parts:
             parts = {name: part.corrected() for name, part in self.parts.items()}
             return type(self)(self.model, self.found, parts=parts)
+        if self.answers is not None:
+            return self
         if self.integrated is not None:
             if self.integrated.evidence != "corrected":
                 warnings.warn(f"corrected: Gaussian given theta: {self.integrated.status}.", stacklevel=2)
@@ -215,7 +233,7 @@ class FitTables:
 
     def __repr__(self) -> str:
         word = "converged" if self.converged else "NOT CONVERGED"
-        word += ", corrected" if self.answers is not None else "" if self.integrated is None else ", integrated"
+        word += f", {self.accuracy.partition(':')[0]}"
         formulas = [part.model.formula for part in self.parts.values()] or [self.model.formula]
         text = ", ".join(map(repr, formulas))
         return f"FittedModel({text}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, problem, scalar
+from ..checks import problem, scalar
 from ..distributed import is_dask
 from ..files import Stated, Statement, is_loading, stated
 from ..inputs.frames import Dropped, Table, missing, read_frame, used
@@ -23,6 +23,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
 from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
+from .accuracy import Asked
 from .base import ModelSpec, Reduction
 from .compiler import Compiler, Scope
 from .cox import Cox
@@ -317,7 +318,8 @@ class Model(Stated):
         tol: float | None = None,
         progress: bool = False,
         rng: Seed = 0,
-        evidence: str = "elbo",
+        accuracy: str = "fast",
+        evidence: str | None = None,
         integrate: str | bool | None = None,
         n_jobs: Jobs = None,
         checkpoint: Any = None,
@@ -333,14 +335,18 @@ class Model(Stated):
         tol : float
             Relative gap of every fit; default: 1e-10, of the iterative engine 1e-4.
         progress : bool
-        evidence : "elbo" or "corrected"
-            What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups
-            that quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes
-            longer.
-        integrate : "auto" (or True), "grid", "ccd", optional
-            Integrate over the hyperparameters (see ``fenchel.integrate``): coefficients, effects,
-            predictions, draws and leave-one-out are then mixtures over fits at many of them, weighted by their
-            corrected evidence, and the hyperparameters have means, sds and intervals. It takes some ten times longer.
+        accuracy : "auto", "fast" or "high"
+            "fast": hyperparameters where the elbo is largest, and the best Gaussian there. "high": integrated over the
+            hyperparameters, each point weighted by its corrected evidence and with marginals beyond the Gaussian.
+            "auto": the best that takes at most ten times as long as the plain fit, or a second: integrated, corrected
+            at the mode, or Gaussian. ``fit.accuracy`` and the first line of the summary say which it is.
+        evidence : "elbo" or "corrected", optional
+            What learning maximises, in the place of what ``accuracy`` says. "corrected" finds the variances of groups
+            that quadrature finds (``fenchel.hyperparameters.learn``), and takes marginals beyond the Gaussian there.
+        integrate : "auto" (or True), "grid", "ccd" or False, optional
+            Integrate over the hyperparameters (``fenchel.integrate``) by this method, in the place of what ``accuracy``
+            says; False does not. Coefficients, effects, predictions, draws and leave-one-out are then mixtures over
+            fits at many hyperparameters.
         n_jobs : int, None or Dask client
             Who fits the points of an integration, or searches from several starts, side by side (``fenchel.tasks``).
         checkpoint : path or Finished
@@ -353,25 +359,22 @@ class Model(Stated):
         """
         from .engines import fit_directly, fit_iteratively, uses_iterative
 
-        choice("Model", "integrate", integrate, (None, False, True, "auto", "grid", "ccd"))
-        method = "auto" if integrate is True else str(integrate) if integrate else None
-        if checkpoint is not None and method is None:
+        asked = Asked(accuracy, evidence, integrate)
+        if checkpoint is not None and asked.method is None:
             advice = "Another fit in memory is over in seconds: leave it out."
             raise problem("Model", "checkpoint meets a table in memory", "integrate=..., or a Dask dataframe", advice)
         if tol is not None:
             scalar("Model", "tol", tol, 0.0, _LOOSEST)
-        only = {"n_restarts": n_restarts, "integrate": method, "evidence": evidence != "elbo"}
+        only = {"n_restarts": n_restarts, "integrate": asked.method, "evidence": evidence == "corrected"}
         if uses_iterative(self, engine, only):
             return fit_iteratively(self, tol, rng, progress, n_probes)
         if n_probes is not None and engine == "direct":
             raise problem("Model", 'n_probes with engine = "direct"', "n_probes left out", "It has no probes.")
-        if method is not None and self.reduction.predictors(self):
-            raise problem("Model", "integrate of a multinomial model", "integrate=None", "Its intervals are Gaussian.")
         search: dict[str, Any] = {"n_restarts": n_restarts, "rng": rng, "tol": 1e-10 if tol is None else tol}
-        search |= {"progress": progress, "evidence": evidence, "n_jobs": n_jobs}
+        search |= {"progress": progress, "n_jobs": n_jobs}
         points = {"n_jobs": n_jobs, "checkpoint": checkpoint, "progress": progress}
         models = [self._alone(), *self.others]
-        fits = [fit_directly(model, search, method, points) for model in models]
+        fits = [fit_directly(model, search, asked, points) for model in models]
         return self.reduction.invert(self, fits)
 
     def _alone(self) -> Model:
@@ -413,7 +416,8 @@ def fit(
     tol: float | None = None,
     progress: bool = False,
     rng: Seed = 0,
-    evidence: str = "elbo",
+    accuracy: str = "fast",
+    evidence: str | None = None,
     integrate: str | bool | None = None,
     n_jobs: Jobs = None,
     checkpoint: Any = None,
@@ -428,7 +432,7 @@ def fit(
     formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
     dispersion, zero, baseline
         Of ``Model``.
-    n_restarts, tol, progress, rng, evidence, integrate, n_jobs, checkpoint, engine, n_probes
+    n_restarts, tol, progress, rng, accuracy, evidence, integrate, n_jobs, checkpoint, engine, n_probes
         Of ``Model.fit``.
 
     Returns

@@ -113,12 +113,14 @@ class Multinomial(Reduction):
             expected = "sample(new, size), draws of the probabilities"
             raise problem("predict", "an interval of several classes", expected)
         rows = predictions.read_rows(fit, new, **options)
-        eta: Any = fit.posterior.at(rows.new)
+        weights = np.ones(1) if fit.mixture is None else fit.mixture.weights
+        etas: list[Any] = [part.posterior.at(rows.under(part).new) for part in fit.components]
         if kind == "link":
-            mean = rows.full(np.asarray(eta.mean))
+            mean = rows.full(np.tensordot(weights, [np.asarray(eta.mean) for eta in etas], axes=1))
             return pd.DataFrame(mean, index=rows.index, columns=pd.Index(self.predictors(fit.model)))
-        found = fit.found.likelihood.predictive_probabilities(np.asarray(eta.mean), np.asarray(eta.spread))
-        p = np.roll(np.asarray(found), 1, axis=1)
+        ask = fit.found.likelihood.predictive_probabilities
+        found = np.tensordot(weights, [ask(np.asarray(eta.mean), np.asarray(eta.spread)) for eta in etas], axes=1)
+        p = np.roll(found, 1, axis=1)
         if kind == "probability":
             return pd.DataFrame(rows.full(p), index=rows.index, columns=pd.Index(self.classes))
         best = np.empty(rows.there.size, dtype=object)
@@ -136,7 +138,9 @@ class Multinomial(Reduction):
     ) -> np.ndarray:
         """Joint posterior draws (size, M, K) of the probabilities of the classes, the reference first."""
         rows = predictions.read_rows(fit, new, **options)
-        latents = predictions.latent_draws(fit, size, rng)
-        each = [predictions.eta_draws(rows, latents[:, :, c], rng) for c in range(len(self.classes) - 1)]
-        eta = np.stack([np.zeros_like(each[0]), *each], axis=2)  # (M, size, K)
+        eta = np.zeros((len(rows.frame), size, len(self.classes)))
+        for part, which in predictions.shares(fit, size, rng):
+            latents, there = predictions.latent_draws(part, which.size, rng), rows.under(part)
+            for c in range(len(self.classes) - 1):
+                eta[:, which, c + 1] = predictions.eta_draws(there, latents[:, :, c], rng)
         return np.moveaxis(rows.full(softmax(eta, axis=2)), 0, 1)

@@ -49,7 +49,8 @@ _LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
 _ELSEWHERE = ("rows", "passes", "survey", "request", "means", "kinds", "touched", "measured", "standing")
 _FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the values that are allowed here; (): any
     "n_restarts": (0,),
-    "evidence": ("elbo",),
+    "accuracy": (),
+    "evidence": (None, "elbo"),
     "integrate": (None, False),
     "engine": ("auto", "direct"),
     "n_probes": (None,),
@@ -256,7 +257,8 @@ class PartitionedModel(Model):
         with reporting(progress, f"fitting {self.n_rows[0]} rows in partitions", None) as report:
             outcome, _ = PartitionedFit([task], tol, checkpoint=file, callback=report).run()
         found = task.learned(outcome, tol, outcome.n_iter)
-        fit = FittedModel(self, found, engine=PartitionedEngine(QuadraticModel(outcome.point, learning)))
+        engine = PartitionedEngine(QuadraticModel(outcome.point, learning))
+        fit = FittedModel(self, found, engine=engine, why="rows are out of memory")
         warn_of(fit)
         return fit
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ONE_COLUMN = re.compile(r"[^\W\d]\w*|`[^`]+`")
-_OF_FIT = ("n_restarts", "tol", "evidence", "integrate", "n_jobs", "engine")
+_OF_FIT = ("n_restarts", "tol", "accuracy", "evidence", "integrate", "n_jobs", "engine")
 
 
 @dataclass(eq=False, repr=False)
@@ -43,8 +43,8 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
     terms, graphs, env, levels, priors, fixed_sd, bound, dispersion, zero
         Of ``fenchel.Model``. Variables of the formula are those of ``graphs`` and ``env`` alone, never the caller's,
         and functions those of numpy and formulaic: one's own are a step of a pipeline (``FunctionTransformer``).
-    n_restarts, tol, evidence, integrate, n_jobs, engine
-        Of ``fenchel.Model.fit``.
+    n_restarts, tol, accuracy, evidence, integrate, n_jobs, engine
+        Of ``fenchel.Model.fit``; ``accuracy`` is "fast" by default.
     random_state : int or numpy Generator
         Of the restarts: ``rng`` of ``fenchel.Model.fit``.
 
@@ -89,7 +89,8 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
     n_restarts: int = 0
     tol: float | None = None
     random_state: Any = 0
-    evidence: str = "elbo"
+    accuracy: str = "fast"
+    evidence: str | None = None
     integrate: Any = None
     n_jobs: Any = None
     engine: str = "auto"

@@ -67,7 +67,8 @@ def summary(fit: FitTables) -> str:
         return "\n\n".join([top, *pages])
     first, *why = fit.engine.certificate(fit)
     why += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in undetermined(fit)]
-    lines = [first, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
+    both = [fit.accuracy, first] if first.startswith("converged") else [first, fit.accuracy]
+    lines = [*both, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
     if fit.remarks:
         lines += ["", "remarks", *(f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks)]
     shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
@@ -144,7 +145,7 @@ def sections(fit: FittedModel, geometry: dict[str, Any]) -> list[Section]:
     """What the page of a fitted model says, the certificate first."""
     first, *why = fit.engine.certificate(fit)
     return [
-        Section("Fit", [f"{first}.", *why, Bullets(described(fit.model), "The model and its rows:")]),
+        Section("Fit", [fit.accuracy, f"{first}.", *why, Bullets(described(fit.model), "The model and its rows:")]),
         Section("Coefficients", _coefficients(fit)),
         *([Section("Hyperparameters", _hyperparameters(fit))] if len(fit.hyperparameters) else []),
         *(Section(str(name), _effect(fit, name, geometry)) for name in fit.effects),

@@ -10,6 +10,7 @@ and reported at x = 0: ``reported_shift`` is the one place that says by how much
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ from ..hyperparameters.evidence import Evidence
 from ..hyperparameters.integration import Integrated
 from ..hyperparameters.mode import Mode, mode_of
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import to_numpy
-from ..marginals import Answers, Marginals, NormalMarginals
+from ..linalg.arrays import ArrayLike, to_numpy
+from ..marginals import Answers, Levels, Marginals, NormalMarginals
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from ..terms import Term
@@ -89,9 +90,44 @@ def over_predictors(fit: FitTables, found: Marginals, table: Callable[[Marginals
     names = fit.model.reduction.predictors(fit.model)
     if not names:
         return table(found)
-    mean, variance = to_numpy(found.mean), to_numpy(found.variance)
-    each = {name: table(NormalMarginals(mean[:, c], variance[:, c])) for c, name in enumerate(names)}
+    each = {name: table(OnePredictor(found, c)) for c, name in enumerate(names)}
     return pd.concat(each, names=["class"])
+
+
+@dataclass(frozen=True)
+class OnePredictor:
+    """The marginals of one of several predictors: entry ``c`` of unknowns (N, C)."""
+
+    every: Marginals
+    c: int
+
+    @property
+    def mean(self) -> np.ndarray:
+        return np.asarray(to_numpy(self.every.mean)[:, self.c])
+
+    @property
+    def variance(self) -> np.ndarray:
+        return np.asarray(to_numpy(self.every.variance)[:, self.c])
+
+    @property
+    def sd(self) -> np.ndarray:
+        return np.sqrt(self.variance)
+
+    @property
+    def skewness(self) -> np.ndarray:
+        return np.asarray(to_numpy(self.every.skewness)[:, self.c])
+
+    def quantile(self, q: Levels) -> np.ndarray:
+        return np.asarray(to_numpy(self.every.quantile(q))[:, self.c])
+
+    def interval(self, level: float = 0.95) -> np.ndarray:
+        return np.asarray(to_numpy(self.every.interval(level))[:, self.c])
+
+    def cdf(self, x: ArrayLike) -> np.ndarray:
+        return np.asarray(to_numpy(self.every.cdf(x))[:, self.c])
+
+    def density(self, x: ArrayLike) -> np.ndarray:
+        return np.asarray(to_numpy(self.every.density(x))[:, self.c])
 
 
 def over_parts(fit: FitTables, table: Callable[[FitTables], pd.DataFrame]) -> pd.DataFrame:

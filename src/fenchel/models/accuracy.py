@@ -1,0 +1,158 @@
+"""How accurate the answers of a fit are: the dial ``accuracy``, what each step of it costs, and which one was taken.
+
+integrated   mixtures over fits at many hyperparameters, each by its evidence and with marginals beyond the Gaussian
+corrected    hyperparameters where the evidence beyond the Gaussian is largest, and marginals beyond the Gaussian there
+Gaussian     hyperparameters where the elbo is largest, and the best Gaussian there
+
+"fast" is the last and "high" the first, whatever it costs. "auto" is the first of them that is affordable: one that
+takes at most ``gates.AFFORDED_FITS`` times as long as the plain fit, or ``gates.AFFORDED_SECONDS``. For Gaussian noise
+there is nothing to correct. Seconds are those of the processor; the time to compile is not among them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import gates
+from ..checks import choice
+from ..files import is_loading, next_search, searched
+from ..hyperparameters.integration import composite
+
+if TYPE_CHECKING:
+    from .fit_tables import FitTables
+
+_LATTICE = {0: 1, 1: 15, 2: 29, 3: 55}  # fits of an integration over so many hyperparameters
+_ABOUT_CENTRE = 4  # fits a hyperparameter before those of a composite design: curvature, widths, steps to the mode
+_SHARE = 0.7  # of the fits of an integration that are corrected
+_CORRECTED = 12  # corrections a hyperparameter, of a search for the mode of the corrected evidence
+_COLD = 3.0  # times as long as a fit that starts at its end, one of a search takes at most
+_COMPILED = 3.0  # seconds: a correction that takes longer is not timed again without its compilation
+
+
+class Plan(NamedTuple):
+    """What is done beyond the plain fit.
+
+    Attributes
+    ----------
+    method : str, optional
+        How to integrate over the hyperparameters; None: not at all.
+    corrects : bool
+        Whether evidence and marginals are those beyond the Gaussian.
+    why : str
+        Why no more is done.
+    """
+
+    method: str | None = None
+    corrects: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of ``Model.fit`` that say how accurate answers are to be."""
+
+    accuracy: str
+    evidence: str | None
+    integrate: str | bool | None
+
+    def __post_init__(self) -> None:
+        choice("Model", "accuracy", self.accuracy, ("auto", "fast", "high"))
+        choice("Model", "evidence", self.evidence, (None, "elbo", "corrected"))
+        choice("Model", "integrate", self.integrate, (None, False, True, "auto", "grid", "ccd"))
+
+    @property
+    def method(self) -> str | None:
+        """Of an integration that is asked for by name."""
+        return "auto" if self.integrate is True else str(self.integrate) if self.integrate else None
+
+    def plan(self, plain: FitTables, seconds: float) -> Plan:
+        """What follows a plain fit that took so many seconds; a file keeps it and does not decide again."""
+        if self.integrate is not None or self.evidence is not None:
+            corrects = self.method is not None or self.evidence == "corrected"
+            return Plan(self.method, corrects, "" if corrects else "as asked")
+        if self.accuracy == "fast" or (is_loading() and next_search() != "accuracy"):
+            return Plan(why="accuracy='fast'")
+        return searched(
+            "accuracy",
+            lambda: _chosen(plain, self.accuracy, seconds),
+            Plan._asdict,
+            lambda kept: Plan(*(kept[name] for name in Plan._fields)),
+        )
+
+
+def _chosen(plain: FitTables, accuracy: str, seconds: float) -> Plan:
+    n, exact = _n_free(plain), plain.found.likelihood.objective.conjugate
+    method = "auto" if n else None
+    if accuracy == "high":
+        return Plan(method, not exact)
+    if exact and not n:
+        return Plan()
+    evidence = plain.engine.evidence(plain)
+    one, _ = _clocked(lambda: evidence(plain.theta))
+    fits = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n
+    allowed = max(gates.AFFORDED_FITS * min(seconds, _COLD * plain.found.n_evaluations * one), gates.AFFORDED_SECONDS)
+    allowed = min(allowed, gates.UNASKED_SECONDS)
+    correction, why = (0.0, "") if exact else _timed(plain, allowed / (_SHARE * fits) - one)
+    corrects = not (exact or why)
+    price = n and fits * (one + _SHARE * correction * corrects)
+    if price <= allowed:
+        return Plan(method, corrects, why)
+    dear = f"{_counted(n)}, integration would take about {_duration(price)}; ask with accuracy='high'"
+    return Plan(None, corrects and _CORRECTED * n * (one + correction) <= allowed, f"{why}; {dear}" if why else dear)
+
+
+def _timed(plain: FitTables, enough: float) -> tuple[float, str]:
+    """Seconds of a correction, and why it is not to be used; timed again where its compilation may be in more than
+    ``enough`` of them."""
+
+    def correct() -> str:
+        found = plain.solution.corrected()
+        return "" if found.nearer else f"a correction is not to be used: {found.status}"
+
+    seconds, why = _clocked(correct)
+    if enough < seconds < _COMPILED:
+        seconds, why = _clocked(correct)
+    return seconds, why
+
+
+def _clocked(work: Callable[[], Any]) -> tuple[float, Any]:
+    begun = time.process_time()
+    out = work()
+    return time.process_time() - begun, out
+
+
+def _n_free(fit: FitTables) -> int:
+    """Hyperparameters that are not at a bound."""
+    return fit.theta.size - len(fit.found.at_bounds)
+
+
+def _counted(n: int) -> str:
+    return f"{n} hyperparameter{'' if n == 1 else 's'}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def in_words(fit: FitTables) -> str:
+    """Which answers a fit has, in a sentence."""
+    if fit.parts:
+        each = {name: in_words(part) for name, part in fit.parts.items()}
+        one = len({*each.values()}) == 1
+        return next(iter(each.values())) if one else "; ".join(f"{name}: {text}" for name, text in each.items())
+    n, exact = _n_free(fit), fit.found.likelihood.objective.conjugate
+    why = f": {fit.why}" if fit.why else ""
+    if fit.integrated is not None and n:
+        how = "" if exact else ", corrected" if fit.integrated.evidence == "corrected" else ", Gaussian at each of them"
+        return f"integrated over {_counted(n)}{how}{why}"
+    where = " at the mode" if n else ""
+    if fit.n_averaged:
+        own = " and ".join(dict.fromkeys(entry.word for entry in fit.found.likelihood.entries()))
+        where += f", averaged over {own}"
+    corrected = fit.answers is not None or (fit.integrated is not None and fit.integrated.evidence == "corrected")
+    if corrected:
+        return f"corrected{where}{why}"
+    return f"exact{why}" if exact and not n else f"Gaussian{where}{why}"
