@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Dial:
     """The arguments of ``Model.fit`` that say how accurate answers are to be."""
 
     accuracy: str

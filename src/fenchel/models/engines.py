@@ -26,7 +26,7 @@ from ..linalg.machine import physical_memory
 from ..linalg.supernodal import Cost, factor_cost
 from ..terms import SumOfTerms
 from . import remarks, tables
-from .accuracy import Asked
+from .accuracy import Dial
 from .base import Engine
 from .fitted import FittedModel
 
@@ -111,7 +111,7 @@ def _cost(model: Model, most: float) -> Cost | None:
     return factor_cost(sp.csc_array(pattern), leaves, most)
 
 
-def fit_directly(model: Model, search: dict[str, Any], asked: Asked, points: dict[str, Any]) -> FittedModel:
+def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[str, Any]) -> FittedModel:
     """The model learned by factors of the precision.
 
     Parameters
@@ -119,7 +119,7 @@ def fit_directly(model: Model, search: dict[str, Any], asked: Asked, points: dic
     model : Model
     search : dict
         Options of ``hyperparameters.learning.learn``.
-    asked : Asked
+    dial : Dial
         Which says what is done beyond the plain fit; ``points`` are options of an integration.
     """
     target, fitted, begun = model.target, model, time.process_time()
@@ -130,7 +130,7 @@ def fit_directly(model: Model, search: dict[str, Any], asked: Asked, points: dic
         start = search_start(fitted, search["n_restarts"], search["progress"])
         found = learn(target.likelihood, sum_.family(), target.y, weights=target.weights, **search, **start)
         sum_ = sum_.settled(found.theta, model.table(model.frame), bool(found.likelihood.theta_names))
-    plan, mixture, answers = asked.plan(FittedModel(fitted, found), time.process_time() - begun), None, None
+    plan, mixture, answers = dial.plan(FittedModel(fitted, found), time.process_time() - begun), None, None
     data = target.likelihood, fitted.sum.family(), target.y
     if plan.method is not None:
         points = {**points, "evidence": "corrected" if plan.corrects else "elbo"}

@@ -23,7 +23,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
 from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
-from .accuracy import Asked
+from .accuracy import Dial
 from .base import ModelSpec, Reduction
 from .compiler import Compiler, Scope
 from .cox import Cox
@@ -359,13 +359,13 @@ class Model(Stated):
         """
         from .engines import fit_directly, fit_iteratively, uses_iterative
 
-        asked = Asked(accuracy, evidence, integrate)
-        if checkpoint is not None and asked.method is None:
+        dial = Dial(accuracy, evidence, integrate)
+        if checkpoint is not None and dial.method is None:
             advice = "Another fit in memory is over in seconds: leave it out."
             raise problem("Model", "checkpoint meets a table in memory", "integrate=..., or a Dask dataframe", advice)
         if tol is not None:
             scalar("Model", "tol", tol, 0.0, _LOOSEST)
-        only = {"n_restarts": n_restarts, "integrate": asked.method, "evidence": evidence == "corrected"}
+        only = {"n_restarts": n_restarts, "integrate": dial.method, "evidence": evidence == "corrected"}
         if uses_iterative(self, engine, only):
             return fit_iteratively(self, tol, rng, progress, n_probes)
         if n_probes is not None and engine == "direct":
@@ -374,7 +374,7 @@ class Model(Stated):
         search |= {"progress": progress, "n_jobs": n_jobs}
         points = {"n_jobs": n_jobs, "checkpoint": checkpoint, "progress": progress}
         models = [self._alone(), *self.others]
-        fits = [fit_directly(model, search, asked, points) for model in models]
+        fits = [fit_directly(model, search, dial, points) for model in models]
         return self.reduction.invert(self, fits)
 
     def _alone(self) -> Model:
