@@ -17,9 +17,8 @@ from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.linalg import SparseCholesky, SymbolicCholesky, leaves
 from fenchel.linalg.dense import NotPositiveDefinite
-from fenchel.linalg.factorisation import analyse
+from fenchel.linalg.factorisation import analyse, symmetric_csc
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
-from fenchel.linalg.supernodal import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 

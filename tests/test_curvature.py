@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import learn
-from fenchel.linalg.tally import counting
+from fenchel.linalg.machine import counting
 from fenchel.priors import sparse
 
 

@@ -13,7 +13,7 @@ import fenchel
 from fenchel.likelihoods import MultinomialLogit, Poisson
 from fenchel.linalg.constrained import BasisAnalysis, BasisCholesky
 from fenchel.linalg.constraint_bases import split_local
-from fenchel.linalg.supernodal import symmetric_csc
+from fenchel.linalg.factorisation import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 

@@ -12,10 +12,9 @@ from test_bordered import check, filled, lattice
 import fenchel
 from fenchel.gmrf.vecchia import Vecchia
 from fenchel.linalg import SymbolicCholesky
-from fenchel.linalg.factorisation import analyse
+from fenchel.linalg.factorisation import analyse, symmetric_csc
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
 from fenchel.linalg.row_pairs import DesignRows, RowPairs
-from fenchel.linalg.supernodal import symmetric_csc
 
 
 def fringe(rng, side, n, width, reach):
@@ -53,7 +52,7 @@ def test_leaves_of_every_shape(side, n, width, reach, seed):
 def test_points_that_condition_on_knots(threads, monkeypatch):
     from threadpoolctl import threadpool_limits
 
-    monkeypatch.setattr("fenchel.linalg.rows.PARALLEL", 1)
+    monkeypatch.setattr("fenchel.linalg.machine.PARALLEL", 1)
     A, W = points(900, 200)
     rng = np.random.default_rng(0)
     with threadpool_limits(threads):

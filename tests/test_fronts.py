@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from fenchel.gmrf.vecchia import Vecchia
 from fenchel.linalg import SymbolicCholesky, leaves
+from fenchel.linalg.factorisation import symmetric_csc
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
 from fenchel.linalg.row_pairs import RowPairs
-from fenchel.linalg.supernodal import symmetric_csc
 
 
 def design(rng, n, sizes, shared):

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 import fenchel
 from fenchel.estimators import BayesianLogisticRegression
 from fenchel.likelihoods import BernoulliLogit, Binomial, NegativeBinomial
+from fenchel.linalg.machine import counting
 from fenchel.linalg.standardized import Standardized
-from fenchel.linalg.tally import counting
 from fenchel.primal import PrimalPoint
 from fenchel.priors import Features
 from fenchel.problem import Problem

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import fenchel
 from fenchel import gates
-from fenchel.linalg.tally import counting
+from fenchel.linalg.machine import counting
 from fenchel.priors import sparsity
 
 

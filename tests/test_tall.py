@@ -12,7 +12,7 @@ from fenchel import gates
 from fenchel.hyperparameters import WeightVariances, learn
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.likelihoods.bounds import ConvexBound
-from fenchel.linalg import rows
+from fenchel.linalg import machine
 from fenchel.linalg.design import Design, Identity, Index, RowBlocks, Scaled
 from fenchel.linalg.matrix_designs import as_design
 from fenchel.linalg.standardized import Standardized
@@ -26,13 +26,13 @@ from fenchel.solvers import initial_point
 def blocks(request, monkeypatch):
     """The same few rows as one block, as many, and on several threads."""
     if request.param != "one block":
-        monkeypatch.setattr(rows, "_CACHE", 40)
-        monkeypatch.setattr(rows, "_FEWEST", 3)
-        monkeypatch.setattr(rows, "_ELEMENTWISE", 7)
+        monkeypatch.setattr(machine, "_CACHE", 40)
+        monkeypatch.setattr(machine, "_FEWEST", 3)
+        monkeypatch.setattr(machine, "_ELEMENTWISE", 7)
     if request.param == "blocks on cores":
-        monkeypatch.setattr(rows, "_SMALL", 0)
-        monkeypatch.setattr(rows, "PARALLEL", 0)
-        monkeypatch.setattr(rows, "cores", lambda: 3)
+        monkeypatch.setattr(machine, "_SMALL", 0)
+        monkeypatch.setattr(machine, "PARALLEL", 0)
+        monkeypatch.setattr(machine, "cores", lambda: 3)
 
 
 def designs():
@@ -161,7 +161,7 @@ def test_elementwise_blocks(blocks):
         return square, None, np.exp(x[block]), square  # overflows: the caller's errstate holds on every core
 
     with np.errstate(over="ignore"):
-        square, none, exp, again = rows.in_blocks(60, one)
+        square, none, exp, again = machine.in_blocks(60, one)
         np.testing.assert_array_equal(exp, np.exp(x))
     assert none is None
     assert again is square

@@ -13,7 +13,7 @@ from fenchel import gmrf
 from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
 from fenchel.linalg import _leaf_passes, _multifrontal, _sandwich
-from fenchel.linalg.tally import counted, counting, note
+from fenchel.linalg.machine import counted, counting, note
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 

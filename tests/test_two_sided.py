@@ -13,7 +13,7 @@ import fenchel
 from fenchel.likelihoods import Poisson
 from fenchel.linalg import leaves
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
-from fenchel.linalg.tally import counting
+from fenchel.linalg.machine import counting
 from fenchel.linalg.two_sided import two_sided
 from fenchel.priors import SparsePrecision, sparse
 

@@ -17,7 +17,7 @@ from test_tally import lattice
 from fenchel.linalg import SparseCholesky, SymbolicCholesky, _fronts, machine, parallel_tree
 from fenchel.linalg._fronts import WIDE
 from fenchel.linalg.dense import NotPositiveDefinite
-from fenchel.linalg.supernodal import symmetric_csc
+from fenchel.linalg.factorisation import symmetric_csc
 
 sizes = st.integers(1, 40)
 

@@ -8,8 +8,7 @@ from .checks import choice, instance, problem
 from .files import searched, stated
 from .likelihoods.base import Likelihood
 from .linalg.arrays import ArrayLike
-from .linalg.machine import one_thread
-from .linalg.tally import counting
+from .linalg.machine import counting, one_thread
 from .priors.base import Prior
 from .problem import Problem
 from .solvers.base import Callback, Solver, Stopping, reporting

@@ -24,7 +24,7 @@ from .likelihoods.base import Likelihood, Rows, Targets, slice_rows
 from .likelihoods.bounds import Bound, ConvexBound, Loss, Site
 from .linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
-from .linalg.rows import in_blocks
+from .linalg.machine import in_blocks
 from .posterior import Posterior
 from .priors.base import EPS, NewtonSystem, Prior
 from .priors.class_contrasts import contrasted
@@ -264,6 +264,7 @@ class DualPoint:
     """The dual at one s: its value at once, everything that needs rho when first asked for."""
 
     certificate, measure = "duality", "relative gap"
+    quadrature = resolution = 0.0  # no rule of points is behind it
 
     def __init__(self, owner: Problem, s: Array) -> None:
         self.problem, self.s = owner, s

@@ -118,6 +118,8 @@ class EvaluatedApproximation:
         elbo + log p(theta), of the likelihood's own parameters too.
     """
 
+    quadrature = resolution = 0.0
+
     def __init__(self, q: Approximation, sums: Sums, bound: Any, log_prior: float) -> None:
         self.q, self.sums, convex = q, sums, bound.convex
         self.elbo = -q.kl - sums["value"]

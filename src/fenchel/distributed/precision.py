@@ -25,8 +25,8 @@ from ..hyperparameters.weights import WeightVariances
 from ..linalg.arrays import to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import Design
+from ..linalg.factorisation import symmetric_csc
 from ..linalg.row_pairs import TrianglePairs
-from ..linalg.supernodal import symmetric_csc
 from ..marginals import NormalMarginals
 from ..posterior import Posterior
 from ..priors.base import EPS

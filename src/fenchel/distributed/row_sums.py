@@ -23,8 +23,7 @@ import numpy as np
 from ..files import Stated
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.design import Design
-from ..linalg.machine import one_thread
-from ..linalg.rows import PARALLEL
+from ..linalg.machine import PARALLEL, one_thread
 from ..linalg.standardized import ColumnMoments
 from ..priors.base import EPS
 from .partitions import Block, Sums

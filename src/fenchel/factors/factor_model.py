@@ -24,7 +24,7 @@ from ..likelihoods import Gaussian
 from ..likelihoods.base import Likelihood
 from ..linalg import small
 from ..linalg.arrays import ArrayLike
-from ..linalg.rows import on_every_core
+from ..linalg.machine import on_every_core
 from ..priors.batched import design_slope
 from ..solvers.base import Ending
 from .cell_bounds import has_dual

@@ -23,7 +23,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from ..kernels import KERNELS, MATERN
-from ..linalg.rows import on_every_core
+from ..linalg.machine import on_every_core
 from ._point_loops import assembled, conditionals, net_order
 
 NUGGET = 1e-8  # of the variance, independent of point to point: smooth kernels have no digits left without it

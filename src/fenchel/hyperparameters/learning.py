@@ -17,7 +17,7 @@ from ..checks import Refusal, count, numeric, problem, scalar
 from ..files import searched, stated
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed
-from ..linalg.tally import Tally, counting, note
+from ..linalg.machine import Tally, counting, note
 from ..solvers.base import Callback, Solver, reporting
 from ..tasks import Jobs, alone, check_jobs, run_tasks
 from .base import Family

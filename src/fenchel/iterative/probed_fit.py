@@ -21,7 +21,7 @@ from ..gmrf.stack import StackedField
 from ..likelihoods.base import Likelihood, Rows, Targets, slice_rows
 from ..linalg.arrays import ArrayLike
 from ..linalg.block_stacks import times
-from ..linalg.rows import in_blocks
+from ..linalg.machine import in_blocks
 from .layout import LatentLayout, RowSet
 from .system import Probed, System
 

@@ -6,13 +6,15 @@ between host and device only in ``asarray`` (in) and ``to_numpy`` (out).
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, TypeGuard
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 
 ArrayLike: TypeAlias = npt.ArrayLike  # what a user writes for an array: numbers, lists, arrays, columns of a frame
 Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
+_SPECIAL = {"torch": "torch.special", "cupy": "cupyx.scipy.special"}  # special functions of other libraries
 Namespace: TypeAlias = Any  # numpy, torch or another module: what it holds is only known when it runs
 
 
@@ -62,7 +64,7 @@ def namespace(x: Array) -> Namespace:
     """The array-API namespace ``x`` belongs to; numpy for lists, numbers and pandas objects."""
     if type(x) is np.ndarray or isinstance(x, np.ndarray | float | int | list | tuple | np.generic):
         return np
-    if type(x).__module__.split(".")[0] in ("torch", "cupy", "jax", "jaxlib", "dask"):
+    if library_of(x) in ("torch", "cupy", "jax", "jaxlib", "dask"):
         import array_api_compat
 
         return array_api_compat.array_namespace(x)
@@ -71,14 +73,14 @@ def namespace(x: Array) -> Namespace:
     return np
 
 
+def library_of(x: object) -> str:
+    """The name of the package that ``x`` comes from."""
+    return type(x).__module__.split(".")[0]
+
+
 def is_numpy(x: object) -> TypeGuard[np.ndarray]:
     """True for plain numpy arrays: those run on LAPACK, in place."""
     return isinstance(x, np.ndarray)
-
-
-def device_of(x: Array) -> Any:
-    """Where ``x`` lives, in the form its own ``asarray`` takes; None for numpy."""
-    return None if is_numpy(x) else getattr(x, "device", None)
 
 
 def asarray(value: Any, like: Array) -> Array:
@@ -87,7 +89,7 @@ def asarray(value: Any, like: Array) -> Array:
     if xp is np:
         return np.asarray(value, dtype=np.float64)
     if namespace(value) is np:
-        value = xp.asarray(np.ascontiguousarray(value, dtype=np.float64), device=device_of(like))
+        value = xp.asarray(np.ascontiguousarray(value, dtype=np.float64), device=getattr(like, "device", None))
     return xp.astype(value, xp.float64, copy=False)
 
 
@@ -95,26 +97,20 @@ def to_numpy(x: Array) -> np.ndarray:
     """A numpy copy or view of ``x``, fetched from its device when it lives on one."""
     if is_numpy(x):
         return x
-    if hasattr(x, "detach"):  # torch
-        return x.detach().cpu().numpy()
-    if hasattr(x, "get") and type(x).__module__.split(".")[0] == "cupy":
-        return x.get()
+    library, value = library_of(x), cast(Any, x)
+    if library == "torch":
+        return value.detach().cpu().numpy()
+    if library == "cupy":
+        return value.get()
     return np.asarray(x)
 
 
 def special(name: str, x: Array) -> Array:
     """A special function by its scipy name, run where ``x`` lives when its library has it."""
-    library = type(x).__module__.split(".")[0]
-    if library == "torch":
-        import torch
-
-        if hasattr(torch.special, name):
-            return getattr(torch.special, name)(x)
-    if library == "cupy":
-        from cupyx.scipy import special as cupy_special
-
-        if hasattr(cupy_special, name):
-            return getattr(cupy_special, name)(x)
+    place = _SPECIAL.get(library_of(x))
+    own = None if place is None else getattr(import_module(place), name, None)
+    if own is not None:
+        return own(x)
     import scipy.special
 
     out = getattr(scipy.special, name)(to_numpy(x))

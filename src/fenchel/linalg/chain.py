@@ -31,7 +31,7 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 from .. import gates
 from .dense import NotPositiveDefinite
 from .factorisation import StoredAnalysis, StoredFactorisation
-from .tally import note
+from .machine import note
 
 BLOCK = 48  # columns of a block at least: smaller ones cost calls, larger ones multiplications with zeros
 WHOLE = 160  # rows of a matrix that is one block whatever its pattern

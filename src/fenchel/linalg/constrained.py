@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -31,9 +31,7 @@ import scipy.sparse as sp
 
 from .arrays import ArrayLike
 from .factorisation import Analysis, Factorisation, analyse, checked_columns
-
-if TYPE_CHECKING:
-    from .row_pairs import DesignRows
+from .row_pairs import DesignRows, ordered_pairs, places_in
 
 _ENTRIES = 2048  # of the pattern, corrected at a time: what stays in cache
 
@@ -264,16 +262,11 @@ class BasisAnalysis(HeldAnalysis):
 
     def _products(self, inner: Any, columns: np.ndarray) -> Any:
         """T_B: entry (i, j) of A goes to (a, b) of B' A B times B_ia B_jb, for all a and b that i and j touch."""
-        basis, m = self.basis, inner.shape[0]
-        count = np.diff(basis.indptr).astype(np.int64)
-        pairs = count[self.indices] * count[columns]
-        entry = np.repeat(np.arange(self.indices.size), pairs)
-        within = np.arange(entry.size) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-        wide = np.maximum(count[columns][entry], 1)
-        first = basis.indptr[self.indices[entry]] + within // wide
-        second = basis.indptr[columns[entry]] + within % wide
-        keys = np.repeat(np.arange(m, dtype=np.int64), np.diff(inner.indptr)) * m + inner.indices
-        place = np.searchsorted(keys, basis.indices[second].astype(np.int64) * m + basis.indices[first])
+        basis = self.basis
+        start, count = basis.indptr, np.diff(basis.indptr)
+        ends = (start[self.indices], count[self.indices], start[columns], count[columns])
+        entry, first, second = ordered_pairs(*ends)
+        place, _ = places_in(inner.indptr, inner.indices, basis.indices[first], basis.indices[second])
         value = basis.data[first] * basis.data[second]
         return sp.csr_array((value, (place, entry)), shape=(inner.nnz, self.indices.size))
 

@@ -18,9 +18,8 @@ from functools import lru_cache
 import numpy as np
 
 from .. import gates
-from .arrays import Array, is_numpy, namespace, to_numpy
-from .machine import one_thread
-from .tally import note
+from .arrays import Array, is_numpy, library_of, namespace, to_numpy
+from .machine import note, one_thread
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -142,7 +141,7 @@ def solve_lower(L: Array, b: Array, transposed: bool = False) -> Array:
         from scipy.linalg.lapack import dtrtrs
 
         return dtrtrs(L.T, b, lower=0, trans=0 if transposed else 1)[0]
-    xp, library = namespace(L), type(L).__module__.split(".")[0]
+    xp, library = namespace(L), library_of(L)
     columns = b[:, None] if b.ndim == 1 else b
     T = xp.matrix_transpose(L) if transposed else L
     if library == "torch":

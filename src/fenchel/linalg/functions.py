@@ -146,11 +146,9 @@ def gamma_functions(z: Array) -> tuple[Array, Array, Array]:
         step = 1.0 / (z + k)
         product, first, second = product * (z + k), first + step, second + step * step
     Z = z + 8.0
-    i, log = 1.0 / Z, xp.log(Z)
-    u = i * i
-    s2 = 1 / 6 - u * (1 / 30 - u * (1 / 42 - u * (1 / 30 - u * (5 / 66 - u * (691 / 2730 - u * 7 / 6)))))
+    log = xp.log(Z)
     log_gamma = (Z - 0.5) * log - Z + 0.5 * math.log(2.0 * math.pi) + stirling_rest(Z) - xp.log(product)
-    return log_gamma, log + digamma_rest(Z) - first, i * (1.0 + 0.5 * i + u * s2) + second
+    return log_gamma, log + digamma_rest(Z) - first, 1.0 / Z + _trigamma_rest(Z) + second
 
 
 def stirling_rest(x: Any) -> Any:
@@ -213,13 +211,17 @@ def _away(log_r: Array, R: Array, y: Array) -> tuple[Array, ...]:
     )
 
 
+def _rising_rest(R: Array, y: Array) -> Array:
+    """log Gamma(R + y) - log Gamma(R) - y log R for a large R."""
+    return (R + y - 0.5) * namespace(R).log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
+
+
 def log_rising(r: Array, y: Array) -> Array:
     """log Gamma(r + y) - log Gamma(r) - y log r, without the cancellation of a large r."""
     xp = namespace(r)
     R = xp.clip(r, _STIRLING, None)
     close = special("gammaln", r + y) - special("gammaln", r) - y * xp.log(r)
-    away = (R + y - 0.5) * xp.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
-    return xp.where(r < _STIRLING, close, away)
+    return xp.where(r < _STIRLING, close, _rising_rest(R, y))
 
 
 def log_choose(r: Array, y: Array) -> Array:
@@ -230,9 +232,9 @@ def log_choose(r: Array, y: Array) -> Array:
     xp, z = namespace(r), y + 1.0
     R, Z = xp.clip(r, _STIRLING, None), xp.clip(z, _STIRLING, None)
     half_log = 0.5 * math.log(2.0 * math.pi)
-    large_r = y * xp.log(R) + (R + y - 0.5) * xp.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
+    large_r = y * xp.log(R) + _rising_rest(R, y)
     m = r - 1.0
-    large_y = m * xp.log(Z) + (Z + m - 0.5) * xp.log1p(m / Z) - m + stirling_rest(Z + m) - stirling_rest(Z)
+    large_y = m * xp.log(Z) + _rising_rest(Z, m)
     leading = (R - 0.5) * xp.log1p(y / R) + y * xp.log1p((R - 1.0) / Z) - 0.5 * xp.log(Z) + 1.0 - half_log
     both = leading + stirling_rest(R + y) - stirling_rest(R) - stirling_rest(Z)
     neither = special("gammaln", r + y) - special("gammaln", r) - special("gammaln", z)

@@ -21,10 +21,9 @@ import scipy.sparse as sp
 
 from .dense import NotPositiveDefinite, cholesky, inverse_from, solve_lower, triangular_inverse
 from .factorisation import StoredAnalysis, StoredFactorisation
-from .row_pairs import RowPairs
-from .rows import PARALLEL, on_every_core
+from .machine import PARALLEL, note, on_every_core
+from .row_pairs import RowPairs, places_in
 from .supernodal import SymbolicCholesky
-from .tally import note
 
 T = TypeVar("T")
 
@@ -189,8 +188,8 @@ class LeafAnalysis(StoredAnalysis):
         pattern.sort_indices()
         self.rest = SymbolicCholesky(pattern)
         self.pairs = RowPairs(touched, self.rest)
-        keys = self.rest.columns * r + pattern.indices
-        self.everywhere[outside] = self.size + self.rest.everywhere[np.searchsorted(keys, low * r + high)]
+        place, _ = places_in(pattern.indptr, pattern.indices, high, low)
+        self.everywhere[outside] = self.size + self.rest.everywhere[place]
 
     @property
     def layout(self) -> tuple[Any, ...]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem
-from . import rows as passes
 from .arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from .dense import asarray_index
 from .design import HOST, Design
+from .machine import PARALLEL, block_rows, blocks, on_every_core
 
 _LARGE = 1 << 22  # entries of a block where the library has its own ways
 
@@ -88,34 +89,102 @@ class Matrix(Design):
 
 
 class Dense(Matrix):
-    """A numpy array (R, L), or rows that make one a block at a time (``standardized.Shifted``)."""
+    """A numpy array (R, L), or rows that make one a block at a time (``standardized.Shifted``).
+
+    Every pass takes a cacheful of rows at a time, on every core, and no temporary is as large as X.
+    """
 
     def __init__(self, X: Any) -> None:
         self.X, self.shape = X, tuple(X.shape)
 
+    def _rowwise(self, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int) -> np.ndarray:
+        """A vector (R,) that ``one(block, scratch, out)`` fills block by block; scratch has that width."""
+        out = np.empty(self.shape[0])
+
+        def stretch(start: int, stop: int) -> None:
+            scratch = np.empty((min(block_rows(width), stop - start), width))
+            for some in blocks(start, stop, width):
+                one(self.X[some], scratch[: some.stop - some.start], out[some])
+
+        on_every_core(out.size, width, stretch)
+        return out
+
+    def _summed(self, stretch: Callable[[int, int], np.ndarray]) -> np.ndarray:
+        """What stretches of rows add up to."""
+        parts = on_every_core(self.shape[0], self.shape[1], stretch)
+        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
+
     def times(self, u: Array) -> Array:
-        return passes.times(self.X, to_numpy(u))
+        u, (n, L) = to_numpy(u), self.shape
+        if u.ndim == 1:
+            return self._rowwise(lambda block, scratch, out: np.matmul(block, u, out=out), L)
+        if is_numpy(self.X):
+            return np.asarray(self.X @ u)
+        return np.concatenate([self.X[some] @ u for some in blocks(0, n, L)])
 
     def adjoint(self, a: Array) -> Array:
-        return passes.adjoint(self.X, to_numpy(a))
+        a, L = to_numpy(a), self.shape[1]
+        if a.ndim == 2 and is_numpy(self.X):
+            return np.asarray(self.X.T @ a)
+
+        def stretch(start: int, stop: int) -> np.ndarray:
+            total = np.zeros((L, *a.shape[1:]))
+            for some in blocks(start, stop, L):
+                total += self.X[some].T @ a[some]
+            return total
+
+        return self._summed(stretch)
 
     def bordered(self, weight: np.ndarray) -> np.ndarray:
-        return passes.bordered(self.X, weight)
+        if (weight < 0.0).any():  # X' diag(w) X is that of the positive weights less that of the others
+            return self.bordered(np.maximum(weight, 0.0)) - self.bordered(np.maximum(-weight, 0.0))
+        L, root = self.shape[1], np.sqrt(weight)
+
+        def stretch(start: int, stop: int) -> np.ndarray:
+            total = np.zeros((L + 1, L + 1))
+            scratch = np.empty((min(block_rows(L), stop - start), L))
+            for some in blocks(start, stop, L):
+                block = np.multiply(self.X[some], root[some, None], out=scratch[: some.stop - some.start])
+                total[:L, :L] += block.T @ block  # a matrix by itself is half the work
+                total[L, :L] += root[some] @ block
+            total[:L, L], total[L, L] = total[L, :L], weight[start:stop].sum()
+            return total
+
+        return self._summed(stretch)
 
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
-        return passes.row_squares(self.X, to_numpy(U), last)
+        U = to_numpy(U)
+        stripes = _stripes(U)
+
+        def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
+            for i, j, part in stripes:
+                np.matmul(block[:, : part.shape[0]], part, out=scratch[:, i:j])
+            if last is not None:
+                scratch += last
+            np.einsum("ij,ij->i", scratch, scratch, out=out)
+
+        return self._rowwise(one, U.shape[1])
 
     def row_products(self, Q: Array) -> Array:
-        return passes.row_products(self.X, to_numpy(Q))
+        Q = to_numpy(Q)
 
-    def beside(self, A: Array) -> Array:
-        return A @ self.X.T if is_numpy(self.X) else super().beside(A)
+        def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
+            np.matmul(block, Q, out=scratch)
+            np.einsum("ij,ij->i", scratch, block, out=out)
+
+        return self._rowwise(one, self.shape[1])
 
     def bordered_products(self, Q: np.ndarray) -> np.ndarray:
         return np.asarray(self.row_products(Q[:-1, :-1]) + self.times(Q[:-1, -1] + Q[-1, :-1]) + Q[-1, -1])
 
     def row_norms(self, v: Array) -> Array:
-        return passes.row_norms(self.X, to_numpy(v))
+        v = to_numpy(v)
+        return self._rowwise(
+            lambda block, scratch, out: np.matmul(np.multiply(block, block, out=scratch), v, out=out), self.shape[1]
+        )
+
+    def beside(self, A: Array) -> Array:
+        return A @ self.X.T if is_numpy(self.X) else super().beside(A)
 
     def take(self, rows: Any) -> Dense:
         return Dense(self.X[rows])
@@ -125,6 +194,15 @@ class Dense(Matrix):
 
     def entries(self) -> Iterator[np.ndarray]:
         yield self.X if is_numpy(self.X) else self.X.X
+
+
+def _stripes(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
+    """U in a few stripes of columns, those of a triangular one without the zeros below: a third of the work less."""
+    n = U.shape[1]
+    if n < 4 or np.tril(U, -1).any():
+        return [(0, n, U)]
+    edges = [n * c // 4 for c in range(5)]
+    return [(i, j, np.ascontiguousarray(U[:j, i:j])) for i, j in pairwise(edges)]
 
 
 class Sparse(Matrix):
@@ -156,7 +234,7 @@ class Sparse(Matrix):
             pairs(X.indptr, X.indices, X.data, weight, start, stop, total)
             return total
 
-        G, *others = passes.on_every_core(n, self._per_row**2, stretch)
+        G, *others = on_every_core(n, self._per_row**2, stretch)
         for other in others:
             G += other
         G[:D, D] = G[D, :D]
@@ -172,7 +250,7 @@ class Sparse(Matrix):
         def stretch(start: int, stop: int) -> float:
             return float(forms(X.indptr, X.indices, X.data, Q, start, stop, out))
 
-        return out, min(passes.on_every_core(out.size, self._per_row**2, stretch))
+        return out, min(on_every_core(out.size, self._per_row**2, stretch))
 
     @property
     def _per_row(self) -> int:
@@ -192,7 +270,7 @@ class Sparse(Matrix):
         return self.bordered_variances(U, np.zeros(U.shape[1]), lambda: np.pad(Q(), ((0, 1), (0, 1))))
 
     def bordered_variances(self, U: Array, last: np.ndarray, Q: Callable[[], np.ndarray]) -> Array:
-        if self._per_row < U.shape[1] and self.X.nnz * U.shape[1] > passes.PARALLEL:
+        if self._per_row < U.shape[1] and self.X.nnz * U.shape[1] > PARALLEL:
             out, least = self._forms(Q())
             if least > _CANCELS:
                 return out

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from .. import gates
 from .factorisation import Analysis, StoredAnalysis
-from .rows import on_every_core
+from .machine import on_every_core
 
 
 class RowPairs:
@@ -170,13 +170,30 @@ def pair_places(
 
         place, data = np.empty(size, dtype=kind), np.empty(size)
         return place, data, compiled_places(W.indptr, W.indices, W.data, indptr, indices, ptr, place, data)
-    n, each = indptr.size - 1, np.diff(W.indptr)
-    row = np.repeat(np.arange(each.size), each.astype(np.int64) ** 2)
-    within = np.arange(size) - ptr[row]
-    first, second = W.indptr[row] + within // each[row], W.indptr[row] + within % each[row]
-    keys = np.repeat(np.arange(n, dtype=np.int64), np.diff(indptr)) * n + indices  # sorted, as a csc pattern is
-    key = W.indices[second].astype(np.int64) * n + W.indices[first]
-    found = np.minimum(np.searchsorted(keys, key), max(keys.size - 1, 0))
-    missing = keys[found] != key if keys.size else np.ones(size, dtype=bool)
-    whole = np.bincount(row[missing], minlength=each.size) == 0
+    start, count = W.indptr[:-1], np.diff(W.indptr)
+    row, first, second = ordered_pairs(start, count, start, count)
+    found, missing = places_in(indptr, indices, W.indices[first], W.indices[second])
+    whole = np.bincount(row[missing], minlength=count.size) == 0
     return found.astype(kind), W.data[first] * W.data[second], whole
+
+
+def ordered_pairs(
+    start: np.ndarray, count: np.ndarray, other_start: np.ndarray, other_count: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every pair of an entry of row n of one matrix and one of row n of another: n, and the numbers of the two."""
+    each = count.astype(np.int64) * other_count
+    row = np.repeat(np.arange(each.size), each)
+    within = np.arange(row.size) - (np.cumsum(each) - each)[row]
+    wide = other_count[row]
+    return row, start[row] + within // wide, other_start[row] + within % wide
+
+
+def places_in(
+    indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where entries (row, column) stand in a square csc pattern, sorted by column, then row; which are missing."""
+    n = indptr.size - 1
+    keys = np.repeat(np.arange(n, dtype=np.int64), np.diff(indptr)) * n + indices
+    wanted = columns.astype(np.int64) * n + rows
+    found = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
+    return found, keys[found] != wanted if keys.size else np.ones(wanted.size, dtype=bool)

@@ -24,8 +24,8 @@ import scipy.sparse as sp
 
 from .arrays import Array, to_numpy
 from .design import Design
+from .machine import blocks, on_every_core
 from .matrix_designs import Dense, Matrix, Sparse, is_sparse
-from .rows import block_rows, on_every_core
 
 _FAR = 100.0  # standard deviations from zero up to which K is applied after the products: four digits
 _ROWS = 64  # of an L x L matrix that are changed at a time: they stay in cache
@@ -78,13 +78,9 @@ def _finished(
 
 def _dense(X: np.ndarray, w: np.ndarray) -> ColumnMoments:
     n, width = X.shape
-    step = block_rows(width)
-
-    def blocks(start: int, stop: int) -> Any:
-        return ((i, min(stop, i + step)) for i in range(start, stop, step))
 
     def range_of(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        parts = [(X[i:j].min(axis=0), X[i:j].max(axis=0)) for i, j in blocks(start, stop)]
+        parts = [(X[some].min(axis=0), X[some].max(axis=0)) for some in blocks(start, stop, width)]
         return np.min([p[0] for p in parts], axis=0), np.max([p[1] for p in parts], axis=0)
 
     ranges = on_every_core(n, width, range_of)
@@ -93,13 +89,13 @@ def _dense(X: np.ndarray, w: np.ndarray) -> ColumnMoments:
 
     def sums(start: int, stop: int) -> np.ndarray:
         """Of the departures from the middle, whose mean loses no digits."""
-        return sum((w[i:j] @ (X[i:j] / unit - middle) for i, j in blocks(start, stop)), np.zeros(width))
+        return sum((w[some] @ (X[some] / unit - middle) for some in blocks(start, stop, width)), np.zeros(width))
 
     def powers(start: int, stop: int) -> np.ndarray:
         total = np.zeros((2, width))
-        for i, j in blocks(start, stop):
-            away = X[i:j] / unit - mean
-            total += w[i:j] @ away, w[i:j] @ np.square(away, out=away)
+        for some in blocks(start, stop, width):
+            away = X[some] / unit - mean
+            total += w[some] @ away, w[some] @ np.square(away, out=away)
         return total
 
     middle = 0.5 * (low / unit) + 0.5 * (high / unit)

@@ -17,9 +17,8 @@ from ..checks import problem
 from . import parallel_tree
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
-from .factorisation import StoredAnalysis, StoredFactorisation
-from .matrix_designs import checked_indices
-from .tally import note
+from .factorisation import StoredAnalysis, StoredFactorisation, symmetric_csc
+from .machine import note
 
 
 def fill_reducing_order(A: Any) -> np.ndarray:
@@ -230,36 +229,3 @@ def values_on(symbolic: SymbolicCholesky, A: ArrayLike) -> np.ndarray:
             "Make a new SparseCholesky for a new pattern.",
         )
     return np.asarray(checked.data)
-
-
-def symmetric_csc(A: ArrayLike) -> Any:
-    """A as a canonical float64 csc array with a stored diagonal, checked to be square, finite and symmetric."""
-    if not hasattr(A, "tocsc"):
-        raise problem(
-            "SparseCholesky", f"A is a {type(A).__name__}", "a scipy sparse matrix", "Use scipy.sparse.csc_array(A)."
-        )
-    out = sp.csc_array(checked_indices("SparseCholesky", "A", A)).astype(np.float64)
-    if out.shape[0] != out.shape[1] or out.shape[0] == 0:
-        raise problem("SparseCholesky", f"A has shape {out.shape}", "a square matrix")
-    out.sum_duplicates()
-    if not np.isfinite(out.data).all():
-        raise problem("SparseCholesky", "A holds entries that are not finite", "finite numbers")
-    columns = np.repeat(np.arange(out.shape[0]), np.diff(out.indptr))
-    has_diagonal = np.zeros(out.shape[0], dtype=bool)
-    has_diagonal[columns[out.indices == columns]] = True
-    empty = np.flatnonzero(~has_diagonal)
-    if empty.size:  # a node without neighbours, say: its pivot is zero unless a constraint holds it
-        places = np.r_[out.indices, empty], np.r_[columns, empty]
-        out = sp.csc_array((np.r_[out.data, np.zeros(empty.size)], places), shape=out.shape)
-        out.sort_indices()
-    mirror = out.T.tocsc()
-    mirror.sort_indices()
-    same = np.array_equal(mirror.indptr, out.indptr) and np.array_equal(mirror.indices, out.indices)
-    if not same or np.abs(mirror.data - out.data).max() > 1e-10 * np.abs(out.data).max():
-        raise problem(
-            "SparseCholesky",
-            "A is not symmetric",
-            "both triangles stored, equal to each other",
-            "Use A + A.T - diag(A) if only one triangle is stored.",
-        )
-    return out

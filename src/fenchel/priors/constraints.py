@@ -1,75 +1,18 @@
-"""Constraints C x = 0 that hold a sparse prior, checked, and its factor under them."""
+"""Constraints C x = 0 that hold a sparse prior, as a user gives them, checked."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
 from ..checks import choice, finite, numeric, problem
-from ..linalg.constrained import Constraint
-from ..linalg.constraint_bases import split_local
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.factorisation import SMALL_PIVOT, Factorisation, analyse
+from ..linalg.factorisation import analyse, symmetric_csc
 from ..linalg.matrix_designs import checked_indices
-from ..linalg.supernodal import symmetric_csc
 
 _APART = 1e-6  # of the square of a row of length 1 outside the span of others, above which rows are independent
-_NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
-
-
-def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisation]:
-    """The constraint, if there is one, and the prior's factor under it. Raises NotPositiveDefinite."""
-    if constraints is None:
-        factor = analyse(Q).factor(Q.data)
-        if is_singular(Q, factor):  # an intrinsic precision may factorise by luck
-            raise NotPositiveDefinite("it is singular to rounding")
-        return None, factor
-    given = checked_constraints(Q, constraints)
-    basis, C = split_local(given, Q)
-    held = Constraint(C, np.zeros(0, dtype=int), float(Q.diagonal().mean()), basis, given)
-    analysis: Any = analyse(Q, held)  # conditioned on C, where it has rows
-    unfixed = NotPositiveDefinite("the constraints do not fix its null space")
-    try:
-        factor = analysis.factor(Q.data)
-        if not is_singular(Q, factor.base if len(C) else factor):
-            return held, factor
-    except (NotPositiveDefinite, np.linalg.LinAlgError):
-        pass
-    if not len(C):
-        raise unfixed
-    analysis = analysis.with_nodes(_telling(C))
-    try:
-        factor = analysis.factor(Q.data)
-    except (NotPositiveDefinite, np.linalg.LinAlgError):
-        raise unfixed from None
-    if not factor.proper or is_singular(Q, factor):
-        raise unfixed
-    return analysis.constraint, factor
-
-
-def _telling(C: np.ndarray) -> np.ndarray:
-    """A node for each constraint, such that C there tells them apart."""
-    if ((C != 0.0).sum(axis=0) <= 1).all():  # the heaviest node of each
-        return np.abs(C).argmax(axis=1)
-    return np.asarray(scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]])
-
-
-def is_singular(Q: Any, factor: Factorisation) -> bool:
-    """Whether some x, within the constraints, has x' Q x below the rounding of its own terms.
-
-    Inverse iteration finds it. A pivot of a singular matrix may come out far above zero by rounding, and where depends
-    on the scale of Q; this does not. A matrix without small pivots is spared the solves.
-    """
-    if factor.smallest_pivot > SMALL_PIVOT:
-        return False
-    x = np.random.default_rng(0).standard_normal(Q.shape[0])
-    for _ in range(2):
-        x = factor.solve(x)
-        x /= np.abs(x).max()
-    return not float(x @ (Q @ x)) > _NOISE * np.finfo(float).eps * float(np.abs(x) @ (abs(Q) @ np.abs(x)))
 
 
 def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:

@@ -12,10 +12,10 @@ New rows of a fitted prior are given by a design or by covariances with the late
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from ..linalg.design import Design, Scaled
 from ..linalg.matrix_designs import array_design, as_design, is_sparse
 from .base import EPS, Factor, NewRows, Predictors, Weights
 from .row_covariances import Lines, lines_of_design
+
+T = TypeVar("T")
 
 _WHERE = "posterior.predict"
 _LOST = 1e-6  # of a prior variance: a posterior one below minus this is no rounding
@@ -236,6 +238,7 @@ class BlockFactor(Factor):
 
     predictors: LatentPredictors
     blocks: Blocks
+    parts: Sequence[Any]  # of each block
     own_latents = True
 
     @abstractmethod
@@ -257,6 +260,11 @@ class BlockFactor(Factor):
     @abstractmethod
     def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         """``sample_latents`` of each block: (L, size)."""
+
+    def of_parts(self, one: Callable[..., Array], *vectors: Array) -> Array:
+        """``one(part, x, ...)`` of each block and its part of vectors (N, C), as (N, C)."""
+        each = zip(self.parts, *map(self.blocks.split, vectors), strict=True)
+        return self.blocks.join([one(*some) for some in each])
 
     def _by_observation(self, flat: Sequence[Array]) -> Array:
         """One flat vector a block over M new observations -> (M, C)."""
@@ -296,6 +304,18 @@ class BlockFactor(Factor):
         return draws[0] if len(draws) == 1 else namespace(draws[0]).stack(draws, axis=2)
 
 
+def made_once(make: Callable[..., T], *parts: Sequence[Any]) -> list[T]:
+    """``make`` of the parts of each block; blocks whose parts are the same objects share what is made."""
+    made: dict[tuple[int, ...], T] = {}
+    out = []
+    for each in zip(*parts, strict=True):
+        key = tuple(map(id, each))
+        if key not in made:
+            made[key] = make(*each)
+        out.append(made[key])
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Latents as observations see them: one (latents, W) for each block."""
@@ -307,25 +327,19 @@ class Seen:
     extra_variance: Array | float  # (N, C), or 0
     default_mean: float | None  # mu, where it is one number
 
-    def take(self, keep: np.ndarray) -> tuple[Seen, list[np.ndarray]]:
-        """By the observations ``keep`` alone, and the flat row indices of each block for them."""
-        flat = []
-        for group in self.blocks.groups:
-            m = len(group)
-            flat.append((keep[:, None] * m + np.arange(m)[None, :]).ravel())
-        made: dict[int, Design] = {}  # blocks that share a design go on sharing it
-        for W, rows in zip(self.designs, flat, strict=True):
-            if id(W) not in made:
-                made[id(W)] = W.take(rows)
+    def take(self, keep: np.ndarray) -> tuple[Seen, np.ndarray]:
+        """By the observations ``keep`` alone, and the row indices of a block for them: groups are equally wide."""
+        m = len(self.blocks.groups[0])
+        rows = (keep[:, None] * m + np.arange(m)[None, :]).ravel()
         xp, index, c = namespace(self.offset), asarray_index(keep, self.offset), self.extra_variance
         out = replace(
             self,
             blocks=Blocks(keep.size, self.blocks.groups),
-            designs=[made[id(W)] for W in self.designs],
+            designs=made_once(lambda W: W.take(rows), self.designs),
             offset=xp.take(self.offset, index, axis=0),
             extra_variance=xp.take(c, index, axis=0) if np.ndim(c) else c,
         )
-        return out, flat
+        return out, rows
 
 
 def _seen_mean(W: Design, mean: Array) -> Array:

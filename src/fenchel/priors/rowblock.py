@@ -41,10 +41,11 @@ class RowBlock:
 class RowFactor:
     """B = L L' of one block; ``matrix`` holds L, then L^-1, then B^-1, then nothing once a direction has used it up."""
 
+    matrix: Array | None = None
+
     def __init__(self, block: RowBlock, lam: Array) -> None:
         self.block, self.lam = block, lam
         self.root = namespace(lam).sqrt(lam)
-        self.matrix: Array | None = None
         self.holds = ""  # "L", "L^-1", "B^-1", "Vt": B^-1 as PosteriorProducts keeps it
         self._products: PosteriorProducts | None = None
         self._marginals: tuple[Array, Array] | None = None
@@ -106,9 +107,8 @@ class RowFactor:
         self.matrix, self._products = None, None
 
     def __del__(self) -> None:
-        matrix, block = getattr(self, "matrix", None), getattr(self, "block", None)
-        if matrix is not None and block is not None:
-            block.give(matrix)
+        if self.matrix is not None:
+            self.block.give(self.matrix)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the matrix, which has one owner and is made again."""
@@ -152,6 +152,12 @@ class RowFactor:
         Linv = self.L_inverse()
         half = dense.multiply_lower(Linv, self.root * v)
         return self.root * dense.multiply_lower(Linv, half, transposed=True)
+
+    def apply(self, v: Array) -> Array:
+        """Vt v."""
+        S = self.block.S
+        Sv = dense.multiply_symmetric(S, v)
+        return Sv - dense.multiply_symmetric(S, self.middle(Sv))
 
     def covariance(self) -> Array:
         """Vt = S - S Lam^1/2 B^-1 Lam^1/2 S."""

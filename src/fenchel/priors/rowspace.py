@@ -27,7 +27,7 @@ from ..linalg.design import Design
 from ..linalg.krylov import conjugate_gradients
 from .base import Product
 from .newton_systems import NewtonSystem
-from .predictors import BlockFactor, LatentPredictors, Seen
+from .predictors import BlockFactor, LatentPredictors, Latents, Seen, made_once
 from .row_covariances import LatentCovariances, Lines, lines_of_covariance
 from .rowblock import DEAD, RowBlock, RowFactor
 
@@ -157,6 +157,10 @@ def newton_matrices(factor: RowsFactor, system: NewtonSystem, q: Array) -> Itera
             yield M + dense.diagonal_matrix(1.0 + extra)
 
 
+def _row_block(z: Latents, W: Design) -> RowBlock:
+    return RowBlock(z.Sigma if W.identity else z.between(W, W))
+
+
 class RowPredictors(LatentPredictors):
     """Predictors whose blocks are N x N matrices."""
 
@@ -164,14 +168,7 @@ class RowPredictors(LatentPredictors):
 
     def __init__(self, seen: Seen, rows: Sequence[RowBlock] | None = None) -> None:
         super().__init__(seen)
-        if rows is None:
-            made: dict[int, RowBlock] = {}  # predictors that share a covariance share the block
-            rows = []
-            for z, W in zip(self.latents, self.designs, strict=True):
-                if id(z) not in made:
-                    made[id(z)] = RowBlock(z.Sigma if W.identity else z.between(W, W))
-                rows.append(made[id(z)])
-        self.rows = list(rows)
+        self.rows = made_once(_row_block, self.latents, self.designs) if rows is None else list(rows)
         self.small = all(row.n <= gates.ONE_THREAD_ROWS for row in self.rows)
 
     @property
@@ -191,12 +188,8 @@ class RowPredictors(LatentPredictors):
         return RowsFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> RowPredictors:
-        seen, flat = self.seen.take(keep)
-        made: dict[int, RowBlock] = {}
-        for row, index in zip(self.rows, flat, strict=True):
-            if id(row) not in made:
-                made[id(row)] = RowBlock(submatrix(row.S, index))
-        return RowPredictors(seen, [made[id(row)] for row in self.rows])
+        seen, rows = self.seen.take(keep)
+        return RowPredictors(seen, made_once(lambda row: RowBlock(submatrix(row.S, rows)), self.rows))
 
 
 def submatrix(S: Array, index: np.ndarray) -> Array:
@@ -219,35 +212,28 @@ class RowsFactor(BlockFactor):
 
     @cached_property
     def variance(self) -> Array:
-        return self.blocks.join([part.marginals()[0] for part in self.parts])
+        return self.of_parts(lambda part: part.marginals()[0])
 
     @cached_property
     def cavity(self) -> Array:
-        return self.blocks.join([part.marginals()[1] for part in self.parts])
+        return self.of_parts(lambda part: part.marginals()[1])
 
     def apply(self, v: Array) -> Array:
-        out = []
-        for part, x in zip(self.parts, self.blocks.split(v), strict=True):
-            S = part.block.S
-            Sx = dense.multiply_symmetric(S, x)
-            out.append(Sx - dense.multiply_symmetric(S, part.middle(Sx)))
-        return self.blocks.join(out)
+        return self.of_parts(RowFactor.apply, v)
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
         return direction(self, system)
 
     def hadamard(self, v: Array) -> Array:
-        parts = self.blocks.split(v)
-        return self.blocks.join([Vt**2 @ x for Vt, x in zip(self.covariance(), parts, strict=True)])
+        return self.of_parts(lambda part, x: part.covariance() ** 2 @ x, v)
 
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
-        held, split, join = [part.products() for part in self.parts], self.blocks.split, self.blocks.join
         try:
             yield (
-                lambda v: join([V.times(x) for V, x in zip(held, split(v), strict=True)]),
-                lambda v: join([V.times_squared(x) for V, x in zip(held, split(v), strict=True)]),
+                lambda v: self.of_parts(lambda part, x: part.products().times(x), v),
+                lambda v: self.of_parts(lambda part, x: part.products().times_squared(x), v),
             )
         finally:  # their memory is the next point's
             for part in self.parts:

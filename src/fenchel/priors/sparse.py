@@ -26,16 +26,14 @@ from ..checks import problem
 from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import HOST, Design
-from ..linalg.factorisation import Factorisation, analyse
+from ..linalg.factorisation import Factorisation, analyse, symmetric_csc
 from ..linalg.krylov import conjugate_gradients
-from ..linalg.supernodal import symmetric_csc
 from .base import EPS, Prior, Product
-from .constraints import constrained
 from .latent_priors import LatentPrior
 from .newton_systems import CheapCurvature, NewtonSystem, iterated
 from .predictors import BlockFactor, LatentPredictors, Latents, Seen
 from .row_covariances import SparseCovariances
-from .sparsity import Pattern
+from .sparsity import Pattern, constrained
 
 _ALIKE = 1.5  # the most by which weights may differ for a factor of one to precondition the other: 8 rounds to 1e-8
 _SOLVED = 1e-8  # relative residual of that
@@ -213,8 +211,8 @@ class SparsePredictors(LatentPredictors):
         return SparseFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> SparsePredictors:
-        seen, flat = self.seen.take(keep)
-        return SparsePredictors(seen, self.pattern.restricted(flat[0]))
+        seen, rows = self.seen.take(keep)
+        return SparsePredictors(seen, self.pattern.restricted(rows))
 
 
 class SparseFactor(BlockFactor):
@@ -231,7 +229,7 @@ class SparseFactor(BlockFactor):
 
     @cached_property
     def variance(self) -> Array:
-        return self.blocks.join([part.row_variances(self.pattern.rows) for part in self.parts])
+        return self.of_parts(lambda part: part.row_variances(self.pattern.rows))
 
     def apply(self, v: Array) -> Array:
         return self.predictors.from_weights(self.weights(v))
@@ -262,8 +260,7 @@ class SparseFactor(BlockFactor):
 
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v: diag(W V E V W') for E = W' diag(v) W, from V E V on the pattern."""
-        parts = zip(self.parts, self.blocks.split(v), strict=True)
-        return self.blocks.join([part.row_sandwich(self.pattern.rows, to_numpy(x)) for part, x in parts])
+        return self.of_parts(lambda part, x: part.row_sandwich(self.pattern.rows, to_numpy(x)), v)
 
     # -- everything else ---------------------------------------------------------------------------
     def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:

@@ -17,17 +17,74 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from .. import gates
 from ..checks import problem
 from ..linalg.arrays import ArrayLike
 from ..linalg.constrained import Constraint
-from ..linalg.factorisation import Analysis, Factorisation, StoredAnalysis, analyse
-from ..linalg.row_pairs import DesignRows
+from ..linalg.constraint_bases import split_local
+from ..linalg.dense import NotPositiveDefinite
+from ..linalg.factorisation import SMALL_PIVOT, Analysis, Factorisation, StoredAnalysis, analyse
+from ..linalg.row_pairs import DesignRows, places_in
+from .constraints import checked_constraints
 
+_NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
 _SAME = 1e-13  # by how much, relatively, the ratios of entries may differ that are one number
 _PAIRS = 2**22  # pairs of latents that rows touch, looked up at a time
+
+
+def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisation]:
+    """The constraint, if there is one, and the prior's factor under it. Raises NotPositiveDefinite."""
+    if constraints is None:
+        factor = analyse(Q).factor(Q.data)
+        if is_singular(Q, factor):  # an intrinsic precision may factorise by luck
+            raise NotPositiveDefinite("it is singular to rounding")
+        return None, factor
+    given = checked_constraints(Q, constraints)
+    basis, C = split_local(given, Q)
+    held = Constraint(C, np.zeros(0, dtype=int), float(Q.diagonal().mean()), basis, given)
+    analysis: Any = analyse(Q, held)  # conditioned on C, where it has rows
+    unfixed = NotPositiveDefinite("the constraints do not fix its null space")
+    try:
+        factor = analysis.factor(Q.data)
+        if not is_singular(Q, factor.base if len(C) else factor):
+            return held, factor
+    except (NotPositiveDefinite, np.linalg.LinAlgError):
+        pass
+    if not len(C):
+        raise unfixed
+    analysis = analysis.with_nodes(_telling(C))
+    try:
+        factor = analysis.factor(Q.data)
+    except (NotPositiveDefinite, np.linalg.LinAlgError):
+        raise unfixed from None
+    if not factor.proper or is_singular(Q, factor):
+        raise unfixed
+    return analysis.constraint, factor
+
+
+def _telling(C: np.ndarray) -> np.ndarray:
+    """A node for each constraint, such that C there tells them apart."""
+    if ((C != 0.0).sum(axis=0) <= 1).all():  # the heaviest node of each
+        return np.abs(C).argmax(axis=1)
+    return np.asarray(scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]])
+
+
+def is_singular(Q: Any, factor: Factorisation) -> bool:
+    """Whether some x, within the constraints, has x' Q x below the rounding of its own terms.
+
+    Inverse iteration finds it. A pivot of a singular matrix may come out far above zero by rounding, and where depends
+    on the scale of Q; this does not. A matrix without small pivots is spared the solves.
+    """
+    if factor.smallest_pivot > SMALL_PIVOT:
+        return False
+    x = np.random.default_rng(0).standard_normal(Q.shape[0])
+    for _ in range(2):
+        x = factor.solve(x)
+        x /= np.abs(x).max()
+    return not float(x @ (Q @ x)) > _NOISE * np.finfo(float).eps * float(np.abs(x) @ (abs(Q) @ np.abs(x)))
 
 
 @dataclass
@@ -251,12 +308,8 @@ class Pattern:
             self.base = self.symbolic.factor(self.q)
 
     def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
-        L = self.shape[0]
-        keys = self.owners * L + self.indices
-        wanted = columns.astype(np.int64) * L + rows
-        found = np.searchsorted(keys, wanted)
-        missing = keys[np.minimum(found, keys.size - 1)] != wanted
+        """Where the entries (row, column) stand in the union."""
+        found, missing = places_in(self.indptr, self.indices, rows, columns)
         if missing.any():
             row, column = int(rows[missing][0]), int(columns[missing][0])
             raise problem(
@@ -265,7 +318,7 @@ class Pattern:
                 "values on the pattern of the first precision, zeros stored where needed",
                 "Make a new SparsePrecision for a new pattern.",
             )
-        return found.astype(np.int32) if keys.size < 2**31 else found
+        return found.astype(np.int32) if self.indices.size < 2**31 else found
 
     def _entries_of(self, Q: Any) -> np.ndarray:
         """Where the entries of Q, a canonical csc array, stand in the union."""

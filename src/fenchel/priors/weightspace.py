@@ -29,7 +29,7 @@ from ..linalg.design import Design, Scaled
 from ..linalg.matrix_designs import array_design
 from .base import EPS, Product
 from .newton_systems import NewtonSystem, iterated
-from .predictors import BlockFactor, LatentPredictors, Seen
+from .predictors import BlockFactor, LatentPredictors, Latents, Seen, made_once
 from .row_covariances import WeightCovariances
 from .weight_newton import OwnFactor, Woodbury, on_device
 
@@ -115,15 +115,8 @@ class WeightPredictors(LatentPredictors):
 
     def __init__(self, seen: Seen, features: Sequence[Scaled] | None = None) -> None:
         super().__init__(seen)
-        if features is None:
-            made: dict[tuple[int, int], Scaled] = {}
-            features = []
-            for z, W in zip(self.latents, self.designs, strict=True):
-                key = (id(z), id(W))
-                if key not in made:
-                    made[key] = z.whiten(W)
-                features.append(made[key])
-        self.features = list(features)
+        given = made_once(Latents.whiten, self.latents, self.designs) if features is None else features
+        self.features = list(given)
         self._seen: tuple[Any, list[Array]] = (None, [])
 
     @property
@@ -173,12 +166,12 @@ class WeightPredictors(LatentPredictors):
         return WeightsFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> WeightPredictors:
-        seen, flat = self.seen.take(keep)
-        made: dict[int, Scaled] = {}
-        for X, W, few, index in zip(self.features, self.designs, seen.designs, flat, strict=True):
-            if id(X) not in made:
-                made[id(X)] = Scaled(few, X.scale) if X.base is W else X.take(index)
-        return WeightPredictors(seen, [made[id(X)] for X in self.features])
+        seen, rows = self.seen.take(keep)
+
+        def some(X: Scaled, W: Design, few: Design) -> Scaled:
+            return Scaled(few, X.scale) if X.base is W else X.take(rows)
+
+        return WeightPredictors(seen, made_once(some, self.features, self.designs, seen.designs))
 
 
 class WeightsFactor(BlockFactor):
@@ -196,15 +189,14 @@ class WeightsFactor(BlockFactor):
 
     @cached_property
     def variance(self) -> Array:
-        return self.blocks.join([part.variance() for part in self.parts])
+        return self.of_parts(WeightFactor.variance)
 
     @property
     def log_det_rounding(self) -> float:
         return sum(part.log_det_rounding() ** 2 for part in self.parts) ** 0.5
 
     def apply(self, v: Array) -> Array:
-        parts = self.blocks.split(v)
-        return self.blocks.join([part.apply(x) for part, x in zip(self.parts, parts, strict=True)])
+        return self.of_parts(WeightFactor.apply, v)
 
     def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
         total = 0.0
@@ -231,8 +223,7 @@ class WeightsFactor(BlockFactor):
         return float(namespace(self.lam).max(self.variance)) < _SMALL
 
     def hadamard(self, v: Array) -> Array:
-        parts = self.blocks.split(v)
-        return self.blocks.join([part.hadamard(x) for part, x in zip(self.parts, parts, strict=True)])
+        return self.of_parts(WeightFactor.hadamard, v)
 
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:

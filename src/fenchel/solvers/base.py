@@ -20,7 +20,7 @@ from ..checks import Refusal, optional
 from ..checks import problem as refusal
 from ..files import Stated
 from ..linalg.arrays import Array, to_numpy
-from ..linalg.tally import counted
+from ..linalg.machine import counted
 from ..posterior import Posterior
 from ..problem import DualPoint, Problem
 from .initial_point import levelled
@@ -157,6 +157,8 @@ class Judged(Protocol):
 
     shortfall : what must fall below tol * max(1, |elbo|): the gap, unless the method optimises something else
     measure : its name, for the ending
+    rounding, quadrature : how far rounding, and a rule of points, may have moved the elbo, in nats
+    resolution : a shortfall, in nats, that the error of a rule hides; 0 where there is no rule
     """
 
     @property
@@ -169,6 +171,12 @@ class Judged(Protocol):
     def shortfall(self) -> float: ...
     @property
     def measure(self) -> str: ...
+    @property
+    def rounding(self) -> float: ...
+    @property
+    def quadrature(self) -> float: ...
+    @property
+    def resolution(self) -> float: ...
 
 
 class Iterate(Judged, Protocol):
@@ -250,7 +258,7 @@ class Stopping:
     def stagnated(self, point: Judged) -> Ending:
         """The ending of a run that nothing improves any more; the error of a rule may hide what is missing."""
         if optimal(point, self.tol):
-            return replace(self.ended(point, "converged"), tol=resolution(point) / max(1.0, abs(point.elbo)))
+            return replace(self.ended(point, "converged"), tol=point.resolution / max(1.0, abs(point.elbo)))
         limit = ", the limit of double precision for this problem; ask for a larger tol"
         return self.ended(point, "stagnated", "stagnated", limit)
 
@@ -262,12 +270,7 @@ def reached(point: Judged, tol: float) -> bool:
 
 def optimal(point: Judged, tol: float) -> bool:
     """The same, or as near as the rule of its expectations can tell."""
-    return reached(point, tol) or 0.0 <= point.shortfall <= resolution(point)
-
-
-def resolution(point: Judged) -> float:
-    """A shortfall, in nats, that the error of a rule hides; 0 where there is no rule."""
-    return float(getattr(point, "resolution", 0.0))
+    return reached(point, tol) or 0.0 <= point.shortfall <= point.resolution
 
 
 def relative(point: Judged) -> float:

@@ -190,11 +190,9 @@ class DualSpace(Landscape[DualPoint]):
         self.live, self.shape = live, live.shape
         self.weight = np.broadcast_to(to_numpy(problem.weight)[:, None], live.shape)
         self.lower, self.upper = (
-            np.broadcast_to(to_numpy(bound) if hasattr(bound, "shape") else bound, live.shape)[live]
-            for bound in (self.domain.lower, self.domain.upper)
+            np.broadcast_to(to_numpy(bound), live.shape)[live] for bound in (self.domain.lower, self.domain.upper)
         )
-        total = self.domain.total
-        self.total = np.broadcast_to(to_numpy(total) if hasattr(total, "shape") else total, live.shape[:1])
+        self.total = np.broadcast_to(to_numpy(self.domain.total), live.shape[:1])
         self.observation = np.nonzero(live)[0]
 
     def of(self, s: Array) -> np.ndarray:

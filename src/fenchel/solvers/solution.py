@@ -84,8 +84,7 @@ class Solution(Stored):
     def _certify(self, outcome: Any, likelihood: Likelihood, method: str, tol: float) -> None:
         """Take the certificate of where a run ended; what of a fit needs no rows."""
         point = outcome.point
-        self.rounding = float(getattr(point, "rounding", 0.0))  # the rivals' points know none
-        self.quadrature = float(getattr(point, "quadrature", 0.0))
+        self.rounding, self.quadrature = float(point.rounding), float(point.quadrature)
         self.elbo, self.gap = point.elbo, point.gap + self.rounding + self.quadrature
         self.elbo_upper = self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
         self.certificate, self.log_evidence = point.certificate, point.log_evidence
@@ -199,14 +198,14 @@ def _line(name: str, text: str) -> str:
 
 def kept_numbers(solution: Solution) -> dict[str, Any]:
     """What a file keeps of a fit."""
-    gap = solution.gap - solution.rounding - solution.quadrature
+    known, gap = vars(solution), solution.gap - solution.rounding - solution.quadrature
     weights = None if solution.likelihood.objective.over_contrasts is not None else solution.posterior.weights
     return {
-        **{name: getattr(solution, name) for name in (*_CERTIFICATE, *_RUN)},
+        **{name: known[name] for name in (*_CERTIFICATE, *_RUN)},
         "gap": gap,
         "ending": solution._ran,
         "trace": np.array(solution.trace._rows),
-        **{name: to_numpy(getattr(solution, name)) for name in ("s", "alpha", "lam")},
+        **{name: to_numpy(known[name]) for name in ("s", "alpha", "lam")},
         "weights": None if weights is None else [to_numpy(u) for u in weights],
     }
 
@@ -221,7 +220,7 @@ def restored(problem: Problem, numbers: dict[str, Any]) -> Solution:
 class RestoredPoint:
     """The iterate at which a fit ended, with the certificate that it had there."""
 
-    measure = "relative gap"
+    measure, resolution = "relative gap", 0.0
 
     def __init__(self, problem: Problem, numbers: dict[str, Any]) -> None:
         n, active = problem.n_observations, problem.active

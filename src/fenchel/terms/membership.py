@@ -19,7 +19,7 @@ from ..checks import Refusal, finite, numeric, problem
 from ..gmrf.precisions import ScaledStructure
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import listed, present
-from ..linalg.supernodal import symmetric_csc
+from ..linalg.factorisation import symmetric_csc
 from ..priors.sparse import SparsePrecision
 from .base import Hyperparameter, TermRows, deviation, one_each, typical
 from .graph_terms import StructuredTerm

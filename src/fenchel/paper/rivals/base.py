@@ -290,6 +290,7 @@ class Candidate:
     """
 
     certificate, measure = "duality", "relative gap"
+    rounding = quadrature = resolution = 0.0
 
     def __init__(
         self,
