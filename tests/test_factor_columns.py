@@ -16,7 +16,7 @@ from scipy.stats import multivariate_normal
 import fenchel
 from fenchel.estimators import ProbabilisticPCA, select_components
 from fenchel.factors.columns import read
-from fenchel.factors.starts import TableMoments
+from fenchel.factors.starts import GaussianMoments
 from fenchel.factors.table_evidence import learn
 from fenchel.likelihoods import BernoulliLogit, Ordinal
 from fenchel.plots import plot_biplot, plot_loadings
@@ -408,7 +408,7 @@ def test_moments_hold_the_whole_evidence():
     model = factor_model(["gaussian"] * 9, [0] * 9, 3)
     rng = np.random.default_rng(1)
     at = parameters_of(model, rng.normal(size=(9, 3)), 3 + rng.normal(size=9), rng.gamma(2.0, 0.5, 9))
-    ours, rows = TableMoments.of(X).evidence(at), model.evidence(X, at, tol=1e-14)
+    ours, rows = GaussianMoments.of(X).evidence(at), model.evidence(X, at, tol=1e-14)
     C = at.loadings @ at.loadings.T + np.diag(at.variance)
     assert ours.elbo == pytest.approx(multivariate_normal(at.offset, C).logpdf(X).sum(), rel=1e-12)
     assert rows.elbo == pytest.approx(ours.elbo, rel=1e-10)

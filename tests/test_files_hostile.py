@@ -22,7 +22,7 @@ from fenchel.checks import Refusal
 from fenchel.files import statements
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.models.compiler import Scope
-from fenchel.models.evaluating import Evaluation
+from fenchel.models.evaluating import ExpressionValue
 from fenchel.models.expressions import NotAllowed, read, without_backticks
 from fenchel.models.grammar import parse
 from fenchel.priors import DenseCovariance
@@ -55,7 +55,7 @@ def arena(tmp_path_factory):
 
 
 def evaluated(text, frame, **variables):
-    return Evaluation(frame, variables, {}).of(read(text))
+    return ExpressionValue(frame, variables, {}).of(read(text))
 
 
 # -- the evaluator -------------------------------------------------------------------------------------------

@@ -302,7 +302,7 @@ def test_a_task_that_ends_every_worker_is_told(client, monkeypatch):
 
 
 def test_processes_of_the_command_line(tmp_path, monkeypatch):
-    from fenchel.models.command import Fit
+    from fenchel.models.command import FitCommand
     from fenchel.models.model import Model
 
     heard = {}
@@ -316,5 +316,5 @@ def test_processes_of_the_command_line(tmp_path, monkeypatch):
     table().to_csv(tmp_path / "table.csv", index=False)
     given = {"formula": "y ~ x", "data": tmp_path / "table.csv", "family": "poisson", "n_restarts": 2, "n_jobs": 2}
     with pytest.raises(KeyboardInterrupt):
-        Fit(given, tmp_path).run()
+        FitCommand(given, tmp_path).run()
     assert heard["n_jobs"] == heard["n_restarts"] == 2

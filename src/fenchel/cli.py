@@ -197,10 +197,10 @@ def fit(
     transforms and the terms above: it calls nothing else.
     """  # fmt: skip
     with _writing_to(out), _in_sentences():
-        from .models.command import Asked, Fit
+        from .models.command import Asked, FitCommand
 
         asked = Asked(kind, interval, new_groups, without, given["exposure"], given["trials"])
-        converged = Fit(given, out, asked, quiet).run()
+        converged = FitCommand(given, out, asked, quiet).run()
     if not converged:
         sys.exit(3)
 

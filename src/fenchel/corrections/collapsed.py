@@ -21,13 +21,13 @@ from ..files import Stored
 from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..priors.base import NewRows
 from .collapsed_fit import CollapsedFit, Cubature, rule_of, solve_collapsed, third_degree
-from .grids import Grid, GridMarginals
+from .grids import GridMarginals, MarginalGrid
 from .group_draws import drawn_effects
 from .group_marginals import GroupEffects, LinearTargets, marginals_of
 from .group_quadrature import GroupIntegrals
 from .group_structure import GroupedRows, grouped_rows
 from .posterior_on_grids import PosteriorOnGrids
-from .sites import Fit
+from .sites import GaussianFit
 
 _MOST = 200  # latents beside the groups
 _FEW = 4
@@ -53,7 +53,7 @@ class Collapsed(Stored, PosteriorOnGrids):
     method = "collapsed"
     leaves_one_out = True
 
-    def __init__(self, solution: Fit, data: GroupedRows, found: CollapsedFit) -> None:
+    def __init__(self, solution: GaussianFit, data: GroupedRows, found: CollapsedFit) -> None:
         self._fit, self._posterior = solution, solution.posterior
         self._data, self._found = data, found
         self.elbo, self.log_evidence = solution.elbo, found.state.elbo
@@ -130,18 +130,18 @@ class Collapsed(Stored, PosteriorOnGrids):
         """The groups' effects at the points of the rule."""
         return GroupEffects.of(self._data, self._found)
 
-    def _marginals(self, W: Any, offset: np.ndarray, extra: np.ndarray | float = 0.0) -> Grid:
+    def _marginals(self, W: Any, offset: np.ndarray, extra: np.ndarray | float = 0.0) -> MarginalGrid:
         """Marginals of W z + offset + e, Var e = extra."""
         X, A = self._data.split.seen(W)
         return marginals_of(self._effects, LinearTargets(X, A, offset, np.broadcast_to(extra, offset.shape)))
 
     @cached_property
-    def _grid(self) -> Grid:
+    def _grid(self) -> MarginalGrid:
         predictors: Any = self._posterior.predictors
         return self._marginals(predictors.W, to_numpy(predictors.offset)[:, 0])
 
     @cached_property
-    def _latents(self) -> Grid:
+    def _latents(self) -> MarginalGrid:
         n = self._data.split.n_latents
         return self._marginals(sp.eye_array(n, format="csr"), np.zeros(n))
 
@@ -246,7 +246,7 @@ class CollapsedSolution:
         return self.collapsed.likelihood_gradient()
 
 
-def collapse(solution: Fit) -> Collapsed | None:
+def collapse(solution: GaussianFit) -> Collapsed | None:
     """Groups integrated out, where a fit has some; None where it has none, or very many rows and other latents."""
     if solution.likelihood.objective.conjugate:
         return None

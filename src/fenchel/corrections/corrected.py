@@ -13,11 +13,11 @@ from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..priors.base import NewRows
 from ..priors.row_covariances import Lines
 from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
-from .grids import Grid, GridMarginals, with_moments
+from .grids import GridMarginals, MarginalGrid, with_moments
 from .low_rank import LowRank, low_rank
 from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
 from .posterior_on_grids import PosteriorOnGrids
-from .sites import Correlations, Fit, Observed, Sites, observations, sites_of
+from .sites import Correlations, GaussianFit, Observed, Sites, observations, sites_of
 
 if TYPE_CHECKING:
     from .collapsed import Collapsed
@@ -79,7 +79,7 @@ class Corrected(Stored, PosteriorOnGrids):
     _exact: LowRank | None = None
     _clusters: ClusterTerms | None = None
 
-    def __init__(self, solution: Fit, groups: Lines) -> None:
+    def __init__(self, solution: GaussianFit, groups: Lines) -> None:
         self._posterior, self._fit = solution.posterior, solution
         self.elbo, self.n_sites = solution.elbo, groups.n
         self._prepare(observations(solution), groups)
@@ -199,7 +199,7 @@ class Corrected(Stored, PosteriorOnGrids):
         return None if exact is None and clusters is None else finish
 
     @cached_property
-    def _grid(self) -> Grid:
+    def _grid(self) -> MarginalGrid:
         """The marginals of eta: those of the sites, given to their rows, and of rows without a site."""
         post, sites = self._posterior, self._sites
         h, rho = (to_numpy(v)[:, 0] for v in post.moments)
@@ -210,18 +210,18 @@ class Corrected(Stored, PosteriorOnGrids):
         rest = np.setdiff1d(np.arange(h.size), post.active)
         if rest.size:
             out[rest] = self._densities(self._correlations.with_rest(rest, rho[rest]))[1]
-        return Grid(h, np.sqrt(rho), x, out)
+        return MarginalGrid(h, np.sqrt(rho), x, out)
 
     @cached_property
-    def _latents(self) -> Grid:
+    def _latents(self) -> MarginalGrid:
         mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
-        return Grid(mean, np.sqrt(variance), *self._densities(self._correlations.with_latents()))
+        return MarginalGrid(mean, np.sqrt(variance), *self._densities(self._correlations.with_latents()))
 
     def marginals_at(self, new: NewRows) -> GridMarginals:
         """The marginals of eta at new rows."""
         centre, spread = (to_numpy(v)[:, 0] for v in self._posterior.moments_at(new))
         densities = self._densities(self._correlations.with_new(new, spread))
-        return GridMarginals(Grid(centre, np.sqrt(spread), *densities), self._like)
+        return GridMarginals(MarginalGrid(centre, np.sqrt(spread), *densities), self._like)
 
     def _densities(self, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x, and the log densities there (T, x.size) of unknowns by their correlations with the sites (T, n)."""
@@ -241,7 +241,7 @@ class Corrected(Stored, PosteriorOnGrids):
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def correct(solution: Fit, rough: bool = False) -> Corrected | Collapsed | ImportanceSample:
+def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed | ImportanceSample:
     """The corrected posterior of a fit: groups integrated out where it has some, else an expansion about q.
 
     Where that does not reach it is an importance sample, which says so.
@@ -267,7 +267,7 @@ def correct(solution: Fit, rough: bool = False) -> Corrected | Collapsed | Impor
     return drawn if drawn.trusted else found
 
 
-def _sized(solution: Fit, groups: Lines) -> Corrected:
+def _sized(solution: GaussianFit, groups: Lines) -> Corrected:
     """By all pairs, or as very many sites allow."""
     from .large import LocalCorrected, TallCorrected
 
@@ -279,7 +279,7 @@ def _sized(solution: Fit, groups: Lines) -> Corrected:
     return Corrected(solution, groups)
 
 
-def _moved(grid: Grid, draws: np.ndarray) -> np.ndarray:
+def _moved(grid: MarginalGrid, draws: np.ndarray) -> np.ndarray:
     """Draws of q (S, T) at the same probabilities of the marginals on a grid."""
     from scipy.special import ndtr
 

@@ -35,7 +35,7 @@ _ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class Grid:
+class MarginalGrid:
     """centre, scale (T,); x (M,); log_density (T, M)."""
 
     centre: np.ndarray
@@ -105,8 +105,8 @@ class Grid:
         outside = (at < x[0]) | (at > x[-1])
         return a + share * (b - a), np.where(outside, 0.0, pa ** (1.0 - u) * pb**u)
 
-    def take(self, rows: np.ndarray) -> Grid:
-        return Grid(self.centre[rows], self.scale[rows], self.x, self.log_density[rows])
+    def take(self, rows: np.ndarray) -> MarginalGrid:
+        return MarginalGrid(self.centre[rows], self.scale[rows], self.x, self.log_density[rows])
 
 
 def with_moments(x: np.ndarray, log_density: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
@@ -143,7 +143,7 @@ class GridAnswers(MarginalAnswers):
     """Marginals by their ``_grid``; answers are arrays like ``_like``."""
 
     @property
-    def _grid(self) -> Grid:
+    def _grid(self) -> MarginalGrid:
         raise NotImplementedError
 
     @property
@@ -221,11 +221,11 @@ class GridAnswers(MarginalAnswers):
 class GridMarginals(GridAnswers):
     """Marginals of unknowns that are no observations: latents, new rows."""
 
-    grid: Grid
+    grid: MarginalGrid
     like: Array
 
     @property
-    def _grid(self) -> Grid:
+    def _grid(self) -> MarginalGrid:
         return self.grid
 
     def __repr__(self) -> str:
@@ -261,7 +261,7 @@ class CorrectedLeaveOneOut(LeaveOneOut):
 
 
 def leave_one_out(
-    likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: Grid, plain: LeaveOneOut
+    likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: MarginalGrid, plain: LeaveOneOut
 ) -> CorrectedLeaveOneOut:
     """From the marginals of eta (N,) on a grid; y is NaN where it does not count. ``plain``: from Gaussian cavities."""
     out = np.full((6, y.size), np.nan)
@@ -275,7 +275,7 @@ def leave_one_out(
     return CorrectedLeaveOneOut(log_p, mean, variance, pit, below, trusted)
 
 
-def _left_out(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: Grid) -> np.ndarray:
+def _left_out(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: MarginalGrid) -> np.ndarray:
     seen = ~np.isnan(y)
     eta = grid.centre[:, None] + grid.scale[:, None] * grid.x
     with np.errstate(all="ignore"):

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from ..likelihoods.base import slice_rows
 from .collapsed_fit import CollapsedFit
-from .grids import Grid, with_moments
+from .grids import MarginalGrid, with_moments
 from .group_structure import GroupedRows
 
 _X = 0.25 * np.arange(-48, 49)  # standard deviations
@@ -98,7 +98,7 @@ class GroupEffects:
         return out
 
 
-def marginals_of(effects: GroupEffects, targets: LinearTargets) -> Grid:
+def marginals_of(effects: GroupEffects, targets: LinearTargets) -> MarginalGrid:
     """Each target on a grid in units of its sd about its mean."""
     found, data = effects.found, effects.data
     w, points = found.weights, found.points
@@ -117,7 +117,7 @@ def marginals_of(effects: GroupEffects, targets: LinearTargets) -> Grid:
     for i in range(0, shaped.size, step):
         some = shaped[i : i + step]
         log_density[some] = _shaped(effects, targets, some, group[some], a[some], scale[some])
-    return Grid(centre + targets.offset, scale, _X, log_density)
+    return MarginalGrid(centre + targets.offset, scale, _X, log_density)
 
 
 def _block_diagonal(stack: np.ndarray) -> sp.csr_array:

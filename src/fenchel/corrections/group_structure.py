@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from ..likelihoods.base import Likelihood, Rows, slice_rows
 from ..linalg.arrays import to_numpy
-from .sites import Fit, counted
+from .sites import GaussianFit, counted
 
 _WIDEST = 2  # latents of a group
 _FEWEST = 2  # groups
@@ -199,7 +199,7 @@ def _side_by_side(W: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
     return np.column_stack([a[:, 0], b[partner, 0]])
 
 
-def grouped_rows(fit: Fit, most: int) -> GroupedRows | None:
+def grouped_rows(fit: GaussianFit, most: int) -> GroupedRows | None:
     """The rows of a fit by groups; None where its prior is not sparse, is constrained, or has no groups."""
     predictors: Any = fit.posterior.predictors
     if not fit.posterior.factor.covariances.sparse or predictors.pattern.constraint is not None:

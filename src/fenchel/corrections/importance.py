@@ -47,7 +47,7 @@ from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from .draws import COPIES, Draws, WeightedMarginals
-from .sites import Fit, counted
+from .sites import GaussianFit, counted
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
@@ -85,7 +85,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
     method = "importance"
     leaves_one_out = False  # whether ``loo()`` answers
 
-    def __init__(self, fit: Fit, draws: int = 4096, rng: Seed = 0) -> None:
+    def __init__(self, fit: GaussianFit, draws: int = 4096, rng: Seed = 0) -> None:
         self._because, self._likelihood, self.elbo = "", fit.likelihood, fit.elbo
         n = count("importance", "draws", draws, 1, MOST_DRAWS)
         post = fit.posterior
@@ -185,7 +185,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
         )
 
 
-def importance(solution: Fit, draws: int = 4096, rng: Seed = 0) -> ImportanceSample:
+def importance(solution: GaussianFit, draws: int = 4096, rng: Seed = 0) -> ImportanceSample:
     """Pareto-smoothed importance sampling from the q of a fit.
 
     Parameters
@@ -214,7 +214,7 @@ def importance(solution: Fit, draws: int = 4096, rng: Seed = 0) -> ImportanceSam
 class RowDensities:
     """Observations with the likelihood as it is: log p(y_n | eta_n) times how often each counts."""
 
-    def __init__(self, fit: Fit, index: np.ndarray) -> None:
+    def __init__(self, fit: GaussianFit, index: np.ndarray) -> None:
         rows = {key: to_numpy(x) for key, x in fit._rows.items()}
         self.likelihood, self.rows = fit.likelihood, slice_rows(rows, index)
         self.times = counted(fit)[index]
@@ -228,7 +228,7 @@ class RowDensities:
         return np.where(times > 0.0, each, 0.0)
 
 
-def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def log_weights(fit: GaussianFit, draws: Draws, scale: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """log w of the draws and of their mirror images (2, pairs), and v, which is the same of both (pairs,)."""
     post = fit.posterior
     active, log_dets = post.active, np.array(draws.space.log_dets)
@@ -272,7 +272,7 @@ def _against_q(
     return total, bend
 
 
-def _constant(fit: Fit, scale: np.ndarray | None) -> float:
+def _constant(fit: GaussianFit, scale: np.ndarray | None) -> float:
     """-1/2 (log|B| + alpha' S alpha), and what the observations without curvature add."""
     post = fit.posterior
     everyone, weights = post.predictors, post.weights

@@ -20,7 +20,7 @@ from ..linalg.design import Design
 from ..linalg.matrix_designs import as_design
 from ..priors.row_covariances import Lines
 from .corrected import Corrected
-from .grids import Grid
+from .grids import MarginalGrid
 from .local import TERMS, neighbours, patch_triples
 from .pairs import Pairs, held, triples_among
 from .sites import Correlations, Observed, hermite, sites_of
@@ -81,7 +81,7 @@ class LargeCorrected(Corrected):
         raise NotImplementedError
 
     @cached_property
-    def _grid(self) -> Grid:
+    def _grid(self) -> MarginalGrid:
         post, groups = self._posterior, self._groups
         h, rho = (to_numpy(v)[:, 0] for v in post.moments)
         log_p = self._summed(self._of_sites(), self._own(np.arange(groups.n)))
@@ -96,7 +96,7 @@ class LargeCorrected(Corrected):
             design = predictors.designs[0].take(rest)
             everywhere[rest] = self._summed(self._sums(design.take, rho[rest]))
             out = everywhere
-        return Grid(h, np.sqrt(rho), self._x, out)
+        return MarginalGrid(h, np.sqrt(rho), self._x, out)
 
     def _sums(self, rows: Callable[[np.ndarray], Design], variance: np.ndarray) -> np.ndarray:
         """A (M, TERMS) of new rows of W, some at a time, by their correlations with every site."""
@@ -137,7 +137,7 @@ class LocalCorrected(LargeCorrected):
         return self._near.of_sites
 
     @cached_property
-    def _latents(self) -> Grid:
+    def _latents(self) -> MarginalGrid:
         """Latents that a site sees alone are that site; the others by their neighbours."""
         post = self._posterior
         mean, variance = (to_numpy(v) for v in (post.latent_mean, post.latent_variance))
@@ -149,7 +149,7 @@ class LocalCorrected(LargeCorrected):
         turned = W.data[entry] < 0.0
         mine[turned] = mine[turned, ::-1]
         log_p[W.indices[entry]] = mine
-        return Grid(mean, np.sqrt(variance), self._x, log_p)
+        return MarginalGrid(mean, np.sqrt(variance), self._x, log_p)
 
 
 class TallCorrected(LargeCorrected):
@@ -202,8 +202,8 @@ class TallCorrected(LargeCorrected):
         return self._sums_of_sites
 
     @cached_property
-    def _latents(self) -> Grid:
+    def _latents(self) -> MarginalGrid:
         mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
         units = np.eye(mean.size)
         A = self._sums(lambda rows: as_design(units[rows], self._like), variance)
-        return Grid(mean, np.sqrt(variance), self._x, self._summed(A))
+        return MarginalGrid(mean, np.sqrt(variance), self._x, self._summed(A))

@@ -10,19 +10,19 @@ from ..marginals import AnswersAtNewRows
 from ..posterior import Posterior
 from ..predictive import Predictive
 from ..row_scores import leave_one_out as gaussian
-from .grids import CorrectedLeaveOneOut, Grid, GridAnswers, GridMarginals, leave_one_out
-from .sites import Fit, counted
+from .grids import CorrectedLeaveOneOut, GridAnswers, GridMarginals, MarginalGrid, leave_one_out
+from .sites import GaussianFit, counted
 
 
 class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     """Answers from the grids of eta, ``_grid``, and of the latents, ``_latents``."""
 
     leaves_one_out = True  # whether ``loo()`` answers
-    _fit: Fit
+    _fit: GaussianFit
     _posterior: Posterior
 
     @property
-    def _latents(self) -> Grid:
+    def _latents(self) -> MarginalGrid:
         raise NotImplementedError
 
     @property

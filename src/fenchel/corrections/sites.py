@@ -40,7 +40,7 @@ _CORRELATIONS_AT_ONCE = 1 << 22  # numbers of R held at a time
 Block = tuple[np.ndarray, np.ndarray]  # some unknowns (T,), and their R with all sites (T, n)
 
 
-class Fit(Protocol):
+class GaussianFit(Protocol):
     """What is read of a solution."""
 
     elbo: float
@@ -86,7 +86,7 @@ class Observed:
         return np.where(np.isnan(out), -np.inf, out)
 
 
-def observations(solution: Fit) -> Observed:
+def observations(solution: GaussianFit) -> Observed:
     """The active rows of a fit with one predictor each."""
     post = solution.posterior
     active = post.active
@@ -96,7 +96,7 @@ def observations(solution: Fit) -> Observed:
     return Observed(solution.likelihood, rows, counted(solution)[active], h, rho, alpha, lam)
 
 
-def counted(solution: Fit) -> np.ndarray:
+def counted(solution: GaussianFit) -> np.ndarray:
     """How often each observation counts (N,): its weight but for the likelihood's own, such as a number of trials."""
     own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])
     return np.asarray(to_numpy(solution._rows["weight"]) / np.where(own > 0.0, own, 1.0))

@@ -83,14 +83,14 @@ def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str)
 #     R sum_i (v - lam_i) = q strength v^2  over the D - q roots that no factor takes;    strength 0: their mean
 #
 # Of c and v the root that tends to them as strength -> 0 is the maximum.
-class TableMoments:
+class GaussianMoments:
     """R, mean (D,) and covariance (D, D) of a complete table of gaussian columns."""
 
     def __init__(self, n_rows: int, mean: np.ndarray, covariance: np.ndarray) -> None:
         self.n_rows, self.mean, self.covariance = n_rows, mean, covariance
 
     @classmethod
-    def of(cls, values: np.ndarray) -> TableMoments:
+    def of(cls, values: np.ndarray) -> GaussianMoments:
         """Of a table in memory."""
         mean = values.mean(axis=0)
         centred = values - mean

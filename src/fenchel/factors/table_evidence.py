@@ -30,7 +30,7 @@ from ..hyperparameters.search import Search, SearchOptions
 from ..linalg.arrays import Seed
 from ..solvers.base import Callback, reporting
 from .factor_model import FactorModel, Parameters, TableFit
-from .starts import Starts, TableMoments
+from .starts import GaussianMoments, Starts
 
 SAMPLE_SHARE = 5  # a table with more rows than its gate is first learned on one in so many of the gate's rows
 LEAST_STRENGTH = 1e-6  # of a learned strength
@@ -79,7 +79,7 @@ class TableEvidence(Objective[LearnedTable]):
         self.warm: list[np.ndarray] | None = None  # where the next fit begins
         self.sharper = 1.0  # times tol: what is asked of a fit
         complete = bool(model.gaussian.all()) and not np.isnan(values).any()
-        self.moments = TableMoments.of(values) if complete else None  # they say all there is
+        self.moments = GaussianMoments.of(values) if complete else None  # they say all there is
         self.n_loadings, self.n_offsets = model.n_predictors * model.n_components, model.n_predictors
         self.held = OFFSET_PRECISION * np.repeat(~model.gaussian, model.widths)
         sizes = [own.stop - own.start for own in model.own]

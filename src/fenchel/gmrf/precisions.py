@@ -199,7 +199,7 @@ def row_products(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
 
 
 @dataclass(frozen=True)
-class Factor:
+class ProductFactor:
     """One factor of a product.
 
     Attributes
@@ -237,8 +237,8 @@ class Factor:
 class Product:
     """The precision of a product; theta = log sd, then what the factors have beside their size."""
 
-    first: Factor
-    second: Factor
+    first: ProductFactor
+    second: ProductFactor
 
     @property
     def spread(self) -> float:

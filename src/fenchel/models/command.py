@@ -52,7 +52,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Fit:
+class FitCommand:
     """``fenchel fit``: its options by the names of ``fenchel.fit`` where that has them, None where one is not given."""
 
     options: Mapping[str, Any]

@@ -51,7 +51,7 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-class Evaluation:
+class ExpressionValue:
     """What an expression is at the rows of a table.
 
     Parameters
@@ -155,19 +155,19 @@ class Evaluation:
         return func(*args, **given)
 
 
-_VALUES: dict[type[ast.AST], Callable[[Evaluation, Any, Mapping[str, str]], Any]] = {
+_VALUES: dict[type[ast.AST], Callable[[ExpressionValue, Any, Mapping[str, str]], Any]] = {
     ast.Constant: lambda at, node, names: node.value,
     ast.Name: lambda at, node, names: at._named(names.get(node.id, node.id)),
     ast.Attribute: lambda at, node, names: CONSTANTS[node.attr] if node.value.id == "np" else _contrasts(node.attr),
     ast.BinOp: lambda at, node, names: _combined(node.op, *at._values([node.left, node.right], names)),
     ast.UnaryOp: lambda at, node, names: bounded(_UNARY[type(node.op)](_number(at._value(node.operand, names)))),
-    ast.Compare: Evaluation._compared,
-    ast.BoolOp: Evaluation._joined,
-    ast.IfExp: Evaluation._chosen,
+    ast.Compare: ExpressionValue._compared,
+    ast.BoolOp: ExpressionValue._joined,
+    ast.IfExp: ExpressionValue._chosen,
     ast.List: lambda at, node, names: at._values(node.elts, names),
     ast.Tuple: lambda at, node, names: tuple(at._values(node.elts, names)),
-    ast.Dict: Evaluation._mapping,
-    ast.Call: Evaluation._called,
+    ast.Dict: ExpressionValue._mapping,
+    ast.Call: ExpressionValue._called,
 }
 
 

@@ -1,6 +1,6 @@
 """Expressions of a formula that files and command lines may hold: arithmetic, numpy, formulaic's transforms.
 
-    text  ->  read(text), a tree of which every node is on a list  ->  evaluating.Evaluation, its value at the rows
+    text  ->  read(text), a tree of which every node is on a list  ->  evaluating.ExpressionValue, at the rows
 
 The tree that is checked here is the tree that is evaluated, and Python's eval has no part in it. A name is a column or
 a plain value, never a function; a function is one of the tables below, called by its name. Lengths, depths, whole

@@ -30,7 +30,7 @@ from interface_meta import override
 from ..checks import Refusal, problem
 from ..inputs.frames import DataColumn, Kind, is_date
 from ..inputs.levels import shown
-from .evaluating import MOST_COLUMNS, Evaluation, is_plain
+from .evaluating import MOST_COLUMNS, ExpressionValue, is_plain
 from .expressions import ALLOWED, BARE, LONGEST, NotAllowed, Reading, read, without_backticks
 from .formula_errors import another_kind, idiom, in_our_words, unknown_function, words_for_numbers
 
@@ -82,7 +82,7 @@ class Materializer(PandasMaterializer):
             reading = read(expr)
             if any(callable(self.own_context.get(name)) for name in reading.called()):
                 raise NotAllowed("it calls a function of the user's")
-            value = Evaluation(self.data_context, self.own_context, spec.transform_state, spec, {expr: metadata})
+            value = ExpressionValue(self.data_context, self.own_context, spec.transform_state, spec, {expr: metadata})
             return value.of(reading), self._variables(reading)
         except NotAllowed:
             if not self.python:

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import instance, problem
-from ..gmrf.precisions import Factor, Product, row_products
+from ..gmrf.precisions import Product, ProductFactor, row_products
 from ..inputs.frames import DataTable
 from ..priors.constraints import checked_constraints
 from .base import Term, TermRows, deviation
@@ -169,7 +169,7 @@ def _has_slopes(term: Term, column: Hashable) -> bool:
     return own and len(term.columns) > len(term.group_columns)
 
 
-def _factor(where: str, name: Hashable, term: LevelTerm) -> Factor:
+def _factor(where: str, name: Hashable, term: LevelTerm) -> ProductFactor:
     """A term as a factor of a product."""
     typed = term.hyperparameters
     several = isinstance(term, (BYM, BYM2)) or (isinstance(term, Grouped) and len(term.coefficients) > 1)
@@ -183,7 +183,7 @@ def _factor(where: str, name: Hashable, term: LevelTerm) -> Factor:
         C = checked_constraints(term.precision(np.zeros(len(typed)))[0], C).toarray()
         if len(typed) > 1:
             raise problem(where, f"{name!r} has the factor {term!r}, held by constraints", "one hyperparameter in it")
-    return Factor(term.precision, len(typed) - 1, term.n_latents, C, term.spread)
+    return ProductFactor(term.precision, len(typed) - 1, term.n_latents, C, term.spread)
 
 
 class Replicated(Interaction):

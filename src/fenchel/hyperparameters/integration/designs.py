@@ -24,7 +24,7 @@ MOST = max(_SPACING)  # the most directions of a lattice
 _RADIUS = 1.1  # of a composite design, times sqrt(d)
 
 
-class Design(NamedTuple):
+class ThetaDesign(NamedTuple):
     """u (m, d) and the logs of the masses under N(0, I) (m,)."""
 
     u: np.ndarray
@@ -36,12 +36,12 @@ def log_normal(u: np.ndarray) -> np.ndarray:
     return np.asarray(-0.5 * (u * u).sum(axis=-1) - 0.5 * u.shape[-1] * np.log(2.0 * np.pi))
 
 
-def lattice(places: np.ndarray) -> Design:
+def lattice(places: np.ndarray) -> ThetaDesign:
     """The points at ``places`` (m, d), whole numbers."""
     d = places.shape[1]
     u = _SPACING[d] * places
     cell = d * np.log(_SPACING[d]) + (0.0 if d < 3 else (d - 1) * np.log(2.0))
-    return Design(u, log_normal(u) + cell)
+    return ThetaDesign(u, log_normal(u) + cell)
 
 
 def block(d: int) -> np.ndarray:
@@ -78,7 +78,7 @@ def continued(places: np.ndarray, values: np.ndarray, beyond: np.ndarray) -> np.
     return out
 
 
-def composite(d: int) -> Design:
+def composite(d: int) -> ThetaDesign:
     """A central composite design.
 
     Examples
@@ -90,7 +90,7 @@ def composite(d: int) -> Design:
     return _about_centre(d, factorial(d))
 
 
-def star(d: int) -> Design:
+def star(d: int) -> ThetaDesign:
     """The centre and +-f e_k alone: the second moments of a composite design, by 2 d + 1 points.
 
     Examples
@@ -104,12 +104,12 @@ def star(d: int) -> Design:
     return _about_centre(d, np.zeros((0, d)))
 
 
-def _about_centre(d: int, corners: np.ndarray) -> Design:
+def _about_centre(d: int, corners: np.ndarray) -> ThetaDesign:
     """The centre, +-f e_k, and corners at the same distance f, with equal masses but for the centre."""
     f = _RADIUS * np.sqrt(d)
     u = np.concatenate([np.zeros((1, d)), f * np.eye(d), -f * np.eye(d), _RADIUS * corners])
     share = d / f**2
-    return Design(u, np.log(np.r_[1.0 - share, np.full(len(u) - 1, share / (len(u) - 1))]))
+    return ThetaDesign(u, np.log(np.r_[1.0 - share, np.full(len(u) - 1, share / (len(u) - 1))]))
 
 
 def factorial(d: int) -> np.ndarray:

@@ -28,7 +28,7 @@ from ..evidence import Evidence, doubt_of, not_used
 from ..learning import learn
 from ..objective import Learned
 from . import designs
-from .designs import Design
+from .designs import ThetaDesign
 from .integrated import Integrated
 from .points import Centre, Finished, Fitter, Point, centred, value_of
 from .theta import LogDensity, ThetaPosterior
@@ -185,7 +185,7 @@ def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
 class FittedDesign(NamedTuple):
     """A design with its fits; ``cut``: the share of the posterior that is expected just beyond one that was stopped."""
 
-    design: Design
+    design: ThetaDesign
     points: list[Point]
     cut: float = 0.0
 
@@ -286,10 +286,10 @@ def _continued(thetas: np.ndarray, gains: np.ndarray, there: np.ndarray) -> np.n
     return np.clip(through(there[:, moving] / scale[moving]), nearest - MOST_DIFFERENCE, nearest + MOST_DIFFERENCE)
 
 
-def _fitted(fitter: Fitter, centre: Centre, design: Design, light: np.ndarray | None = None) -> FittedDesign:
+def _fitted(fitter: Fitter, centre: Centre, design: ThetaDesign, light: np.ndarray | None = None) -> FittedDesign:
     """Fits at the points of a design within the bounds; ``light``: which of them are not worth a correction."""
     inside = _inside(fitter, centre, design)
-    some = Design(design.u[inside], design.log_mass[inside])
+    some = ThetaDesign(design.u[inside], design.log_mass[inside])
     plain = False if light is None else light[inside]
     return FittedDesign(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=plain))
 
@@ -340,7 +340,7 @@ def _lattice(fitter: Fitter, centre: Centre) -> FittedDesign:
         places, light = np.concatenate([places, edge[wanted]]), np.r_[light, share < LIGHT_SHARE]
 
 
-def _inside(fitter: Fitter, centre: Centre, design: Design) -> np.ndarray:
+def _inside(fitter: Fitter, centre: Centre, design: ThetaDesign) -> np.ndarray:
     """Which points are within the bounds of theta."""
     low, high = fitter.evidence.bounds.T
     thetas = centre.coordinates.theta(design.u)

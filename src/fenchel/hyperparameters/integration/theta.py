@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
-from ...corrections.grids import Grid, GridAnswers
+from ...corrections.grids import GridAnswers, MarginalGrid
 from ...linalg.arrays import Array, Seed
 from ...marginals import Levels, probabilities
 from ..mode import Coordinates
@@ -285,7 +285,7 @@ class ThetaPosterior(GridAnswers):
 
     # -- marginals by quadrature -------------------------------------------------------------------
     @cached_property
-    def _grid(self) -> Grid:
+    def _grid(self) -> MarginalGrid:
         thetas, w = self._draws
         mean, sd, x = w @ thetas, np.sqrt(np.diag(self.covariance)), _GRID
         centre, scale, logs = mean.copy(), np.zeros(mean.size), np.zeros((mean.size, x.size))
@@ -295,7 +295,7 @@ class ThetaPosterior(GridAnswers):
             scale[i] = (high - low) / (x[-1] - x[0])
             centre[i] = low - scale[i] * x[0]
             logs[i] = self._along([i], (centre[i] + scale[i] * x)[:, None].clip(low, high))
-        return Grid(centre, scale, x, logs)
+        return MarginalGrid(centre, scale, x, logs)
 
     @property
     def _like(self) -> Array:
