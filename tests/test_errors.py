@@ -128,10 +128,10 @@ def test_targets(likelihood, y, sentence):
             r"BernoulliLogit: bound = 'probit' is not known; expected 'best' or 'log-sum'",
         ),
         (lambda: Mixed([], []), r"Mixed: parts is empty"),
-        (lambda: Mixed([Poisson()], [0, 1]), r"Mixed: which\[1\] = 1 names no part"),
+        (lambda: Mixed([Poisson()], [0, 1]), r"Mixed: which\[1\] = 1 is not the number of a part"),
         (
             lambda: Mixed([Ordinal([0.0], bound="log-sum"), MultinomialLogit(3, bound="log-sum")], [0, 1]),
-            r"Mixed: .* cannot stand beside",
+            r"Mixed: .* cannot be mixed with",
         ),
     ],
 )
@@ -177,7 +177,7 @@ def test_construction(make, sentence):
         ),
         (
             lambda: fenchel.infer(MultinomialLogit(3, bound="tilted"), DenseCovariance(np.eye(4)), [0, 1]),
-            r"MultinomialLogit: bound=\"tilted\" meets predictors that are correlated a priori; .*log-sum",
+            r"MultinomialLogit: bound=\"tilted\" does not hold for predictors that are correlated in the prior; .*log-sum",
         ),
         (
             lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3]).posterior.predict(),

@@ -520,17 +520,21 @@ def test_bounds_by_name():
         (
             {"likelihood": "gamma"},
             {"exposure": 2.0},
-            r'exposure meets likelihood="gamma"; expected exposure with "poisson"',
+            r'exposure was given with likelihood="gamma"; expected exposure only with "poisson"',
         ),
         ({"likelihood": "weibull"}, {"event": [1, 0]}, r"event has shape \(2,\); expected a number or shape \(30,\)"),
-        ({"likelihood": fenchel.Gamma()}, {"event": 1.0}, r"Gamma: 'event' is no parameter of its rows"),
+        ({"likelihood": fenchel.Gamma()}, {"event": 1.0}, r"Gamma: 'event' is not a value that its rows have"),
         ({"likelihood": "poisson"}, {"y": -1.0}, r"Poisson: y\[0\] = -1 is not a count"),
         (
             {"likelihood": "probit"},
             {"y": 2.0},
-            r'likelihood="probit" meets 3 different values of y; expected two\. For or',
+            r'likelihood="probit" was given with 3 different values of y; expected two\. For or',
         ),
-        ({"likelihood": "ordinal"}, {"y": None}, r'likelihood="ordinal" meets 1 different values of y; .* two or more'),
+        (
+            {"likelihood": "ordinal"},
+            {"y": None},
+            r'likelihood="ordinal" was given with 1 different values of y; .* two or more',
+        ),
         ({"likelihood": "beta"}, {"y": 1.5}, r"Beta: y"),
     ],
 )

@@ -113,7 +113,7 @@ def test_what_is_not_data_is_refused(cells, sentence):
 
 
 def test_row_numbers_and_text_without_an_order_are_refused():
-    with pytest.raises(ValueError, match="column 'id' numbers the rows, 7 to 26"):
+    with pytest.raises(ValueError, match="column 'id' counts the rows, 7 to 26"):
         read(pd.DataFrame({"id": np.random.default_rng(0).permutation(20) + 7}))
     assert read(pd.DataFrame({"id": range(20)}), {"id": "gaussian"}).kinds == ["gaussian"]
     with pytest.raises(ValueError, match=r"column 'x0' is text, whose order is not known; .*ordered=True"):

@@ -551,7 +551,7 @@ def test_mixed_rows():
         (
             lambda: Weibull(2.0, [1, 1]),
             [0, 1],
-            r"Weibull: y\[0\] = 0 while event\[0\] = 1: it ended as it began; expected an event",
+            r"Weibull: y\[0\] = 0 while event\[0\] = 1: an event at time 0; expected an event",
         ),
         (
             lambda: Weibull(2.0, [1, 2]),

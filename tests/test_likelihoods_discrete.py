@@ -546,7 +546,7 @@ def test_they_mix():
         (lambda: NegativeBinomial(exposure=-1.0, bound="log-sum").prepare([2.0]), r"exposure\[0\] = -1 is not usable"),
         (lambda: ZeroInflated(Poisson(), 1.0), r"probability = 1 is not usable; expected one number in \(0, 1\)"),
         (lambda: ZeroInflated(Poisson(), 0.1).prepare([-1.0]), r"ZeroInflatedPoisson: y\[0\] = -1 is not a count"),
-        (lambda: Beta().prepare([0.5, 1.0]), r"Beta: y\[1\] = 1 lies on the edge.* Move them inside"),
+        (lambda: Beta().prepare([0.5, 1.0]), r"Beta: y\[1\] = 1 is exactly 0 or 1.* Move them inside"),
         (lambda: Beta().prepare([0.5, 7.0]), r"Beta: y\[1\] = 7 is not a proportion"),
         (lambda: Beta(-2.0), r"Beta: precision = -2 is not a positive number"),
         (lambda: Beta(bound="exact"), r"Beta: bound = 'exact' is not known; expected 'best' or 'tangent'"),

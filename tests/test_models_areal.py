@@ -402,7 +402,7 @@ def test_the_default_prior_means_the_same_for_every_length_of_a_walk():
             r"X\[0, 'region'\] = 12 is unknown to the effect; expected one of 12 levels 0, 1, \.\.\., 11\. Name the "
             r"nodes in the graph's order, levels=\{'icar\(region\)': \.\.\.\}, or count them from 0\.",
         ),
-        ("rw1(year)", {}, {"year": "1999b"}, r"the column 'rw1\(year\)' holds '1999b', which has no place in time"),
+        ("rw1(year)", {}, {"year": "1999b"}, r"the column 'rw1\(year\)' holds '1999b', which is not a time"),
         ("age", {"fixed_sd": np.inf}, {}, r"fixed_sd = inf"),
         (
             "(1|group)",

@@ -130,9 +130,9 @@ def test_given_likelihoods_of_the_compiled_loop_stay_in_it():
     X = np.random.default_rng(0).poisson(2.0, (30, 3)).astype(float)
     words, objects = (ProbabilisticPCA(1, likelihood=x, strength=1.0).fit(X) for x in ("poisson", Poisson()))
     np.testing.assert_array_equal(words.components_, objects.components_)
-    assert objects._model.layout is not None
+    assert objects._model.has_dual
     general = ProbabilisticPCA(1, likelihood=Poisson(exposure=1.0), strength=1.0).fit(X)
-    assert general._model.layout is None
+    assert not general._model.has_dual
     assert general.elbo_ == pytest.approx(words.elbo_, abs=1e-5)
     labels = (X > 2).astype(int)
     loose, tight = (
@@ -145,7 +145,10 @@ def test_given_likelihoods_of_the_compiled_loop_stay_in_it():
 @pytest.mark.parametrize(
     ("kinds", "sentence"),
     [
-        ({"paid": Poisson(exposure=[1.0] * 50)}, "likelihood of column 'paid' has its exposure by row; expected one"),
+        (
+            {"paid": Poisson(exposure=[1.0] * 50)},
+            "likelihood of column 'paid' has one exposure for each row; expected one",
+        ),
         (
             {"size": Gamma, "paid": "auto"},
             "likelihood of column 'size' = <class .* is not known.* Or give a Likelihood",
@@ -157,7 +160,7 @@ def test_given_likelihoods_of_the_compiled_loop_stay_in_it():
         ({"late": Gamma(1.0)}, r"column 'late': Gamma: y\[.*\] = 0 is not"),
         (
             {"paid": Amount(2.0), "calls": "poisson", "late": "multinomial"},
-            r"FactorModel: Amount\(.*\) meets a column of categories",
+            r"FactorModel: Amount\(.*\) cannot be used in a table with a column of categories",
         ),
         ({"calls": Gamma(2.0), "paid": "bernoulli"}, "column 'paid' has .* levels; expected two"),
     ],

@@ -213,12 +213,14 @@ def test_words_without_an_order_and_continuous_levels_are_refused_with_a_way_out
     for y in (text, pd.Series(text, dtype="category")):
         with pytest.raises(ValueError, match=r"without an order.*pd.Categorical\(y, categories="):
             BayesianLinearRegression(likelihood="ordinal").fit(X, y)
-    with pytest.raises(ValueError, match='likelihood="bernoulli" meets 3 different values'):
+    with pytest.raises(ValueError, match='likelihood="bernoulli" was given with 3 different values'):
         BayesianLinearRegression(likelihood="bernoulli").fit(X, text)
     with pytest.raises(ValueError, match="y holds text and likelihood = BernoulliLogit"):
         BayesianLinearRegression(likelihood=fenchel.BernoulliLogit("log-sum")).fit(X, text)
     for y in (X[:, 0], np.arange(60.0)):
-        with pytest.raises(ValueError, match=r'"ordinal" meets 60 different values of y in 60 rows; expected levels'):
+        with pytest.raises(
+            ValueError, match=r'"ordinal" was given with 60 different values of y in 60 rows; expected levels'
+        ):
             BayesianLinearRegression(likelihood="ordinal").fit(X, y)
 
 

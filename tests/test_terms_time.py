@@ -167,7 +167,7 @@ def test_dates_and_sentences():
         (
             Wiener("t"),
             ["a", "b"],
-            "here: the column 't' holds 'a', which has no place in time; expected numbers or dates",
+            "here: the column 't' holds 'a', which is not a time; expected numbers or dates",
         ),
         (OrnsteinUhlenbeck("t"), [1.0, 1.0], "here: the effect 't' has 1 time; expected at least 2"),
         (AR("t", 3), [1, 2, 3], "here: the effect 't' has 3 times; expected at least 4"),

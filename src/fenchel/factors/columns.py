@@ -342,7 +342,7 @@ def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
                 got = f"likelihood = {likelihood!r}"
                 raise problem(where, got, "a word, a list with one for each column, or a dict by column") from None
             if len(words) != len(names):
-                raise problem(where, f"{len(words)} likelihoods meet {len(names)} columns", "one for each column")
+                raise problem(where, f"{len(words)} likelihoods were given for {len(names)} columns", "one for each")
     return [_named(where, f"likelihood of column {name!r}", word) for name, word in zip(names, words)]
 
 
@@ -362,7 +362,7 @@ def _named(where: str, what: str, word: Any) -> Wanted:
     if isinstance(word, Likelihood):
         rows = [key for key, value in word.row_values.items() if np.ndim(value)]
         if rows:
-            raise problem(where, f"{what} has its {rows[0]} by row", "one number: a table may get other rows")
+            raise problem(where, f"{what} has one {rows[0]} for each row", "one number for all rows")
         return word
     choice(where, what, word, ("auto", *words()), "Or give a Likelihood.")
     return words().get(word)
@@ -384,7 +384,7 @@ def levels_of(cells: RawColumn, reading: ColumnReading, where: str) -> tuple[Kin
         kind = BernoulliLogit if len(levels) == 2 else Ordinal if cells.ordered else MultinomialLogit
         if cells.declared is None and len(levels) == seen.size > 10:
             advice = "Leave it out, or make it the index; or ask for it with likelihood."
-            raise problem(where, f"column {name!r} has a level of its own in every row", "levels that repeat", advice)
+            raise problem(where, f"column {name!r} has a different label in every row", "labels that repeat", advice)
     if len(levels) < 2:
         got = f"column {name!r} has one level only, {word(levels[0])}"
         raise problem(where, got, "at least two levels", "A constant says nothing about the factors: leave it out.")

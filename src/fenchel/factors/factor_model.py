@@ -193,7 +193,7 @@ class FactorModel:
         if odd is not None and any(own.objective.coupled for own in self.likelihoods):
             raise problem(
                 "FactorModel",
-                f"{odd!r} meets a column of categories",
+                f"{odd!r} cannot be used in a table with a column of categories",
                 "bernoulli, poisson, ordinal, multinomial and gaussian columns beside one of several predictors",
                 "Leave the categories out, or make them a column of 0 and 1 for each level.",
             )
@@ -234,7 +234,7 @@ class FactorModel:
 
         expected = (self.n_predictors, self.n_components)
         if p.loadings.shape != expected or p.offset.shape != expected[:1] or values.shape[1] != self.n_columns:
-            got = f"a table of {values.shape[1]} columns meets loadings of shape {p.loadings.shape}"
+            got = f"a table of {values.shape[1]} columns was given with loadings of shape {p.loadings.shape}"
             raise problem("FactorModel", got, f"{self.n_columns} columns and {expected}")
         engine = DualRows if self.has_dual else GeneralRows
         return engine(self, values, p, start, tol, max_iter)

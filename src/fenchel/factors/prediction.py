@@ -104,7 +104,7 @@ def summaries(
     means = [j for j, column in enumerate(columns) if ordered == "mean" and column.likelihood.ordered]
     for column in (columns[j] for j in means):
         if np.array(column.levels).dtype.kind not in "biuf":
-            got = f'ordered="mean", and the levels of {column.name!r} are no numbers'
+            got = f'ordered="mean", and the levels of {column.name!r} are not numbers'
             raise problem(where, got, '"mode" or "median"')
 
     def level(j: int, p: np.ndarray) -> np.ndarray:

@@ -219,7 +219,12 @@ def _guess(cells: RawColumn, where: str) -> ColumnReading | None:
         return ColumnReading(Gaussian, f"numbers of a float dtype{', though whole and few' if few else ''}", few)
     if K == n > 10 and values[-1] - values[0] == n - 1:
         advice = "Leave it out, or make it the index; or ask for it with likelihood."
-        raise problem(where, f"column {name!r} numbers the rows, {int(values[0])} to {int(values[-1])}", "data", advice)
+        raise problem(
+            where,
+            f"column {name!r} counts the rows, {int(values[0])} to {int(values[-1])}",
+            "data, not row numbers",
+            advice,
+        )
     if K == 1 and n > 1:
         got = f"column {name!r} has one value only, {word(values[0])}"
         raise problem(where, got, "values that differ", "A constant says nothing about the factors: leave it out.")

@@ -107,7 +107,7 @@ def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
         elif sort == "numbers":
             out.append(float(value))
         else:
-            got = f"the column {column.name!r} holds {value!r}, which has no place in time"
+            got = f"the column {column.name!r} holds {value!r}, which is not a time"
             raise problem(column.where, got, "numbers or dates")
     return np.array(out)
 
@@ -124,7 +124,7 @@ def _steps(where: str, name: Hashable, found: list[Any]) -> list[Any]:
         return _dates(where, name, pd.DatetimeIndex(sorted(found)))
     if sorts != {"numbers"}:
         odd = next((value for value in found if sort_of(value) in (None, "text")), None)
-        got = f"the column {name!r} holds {odd!r}, which has no place in time"
+        got = f"the column {name!r} holds {odd!r}, which is not a time"
         if odd is None:
             got = f"the column {name!r} holds {' and '.join(sorted(map(str, sorts)))}"
         raise problem(where, got, "numbers or dates", advice)

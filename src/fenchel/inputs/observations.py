@@ -197,7 +197,7 @@ def weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarr
     """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
     out = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
     for key in ("exposure", "trials"):
-        given = getattr(likelihood, key, None)
+        given = likelihood.row_values.get(key)
         out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
     return out
 
@@ -219,9 +219,8 @@ def target_of(where: str, n: int, y: Any) -> np.ndarray:
 
 def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:
     """Warn of rows' parameters that fit was given and a score is not: its densities are then of another question."""
-    for key in likelihood.row_parameters:
-        fitted = getattr(likelihood, key)
-        if given.get(key) is None and fitted is not None and (np.asarray(fitted) != 1.0).any():
+    for key, fitted in likelihood.row_values.items():
+        if given.get(key) is None and (np.asarray(fitted) != 1.0).any():
             taken = _TAKEN.get(key, "it is left at its default")
             warnings.warn(
                 f"{where}: fit was given {key}, score was not: {taken}; pass {key}=...",
@@ -235,7 +234,7 @@ def _check_words(where: str, own: Likelihood, word: str, bound: str, given: Mapp
     for key in given:
         if key not in own.row_parameters:
             owners = [f'"{w}"' for w, o in WORDS.items() if key in o.row_parameters or (key == "upper" and o.durations)]
-            raise problem(where, f'{key} meets likelihood="{word}"', f"{key} with {' or '.join(owners)} alone")
+            raise problem(where, f'{key} was given with likelihood="{word}"', f"{key} only with {' or '.join(owners)}")
     for key in own.needs:
         if key not in given:
             raise problem(where, f"{key} is missing", f"the {key} of each row", f"Call fit(X, y, {key}=...).")
@@ -264,7 +263,7 @@ def _encoded(where: str, own: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np
     if two and np.isin(classes, (0.0, 1.0)).all():  # one of the two may be missing
         classes = np.array([0.0, 1.0])
     if classes.size < 2 or (two and classes.size > 2):
-        got = f'likelihood="{name}" meets {classes.size} different values of y'
+        got = f'likelihood="{name}" was given with {classes.size} different values of y'
         raise problem(
             where,
             got,
@@ -274,7 +273,7 @@ def _encoded(where: str, own: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np
     rows = int((~np.isnan(y)).sum())
     real = bool((classes != np.floor(classes)).any()) and 2 < classes.size == rows
     if not two and (real or classes.size > _MOST_LEVELS):
-        got = f'likelihood="{name}" meets {classes.size} different values of y in {rows} rows'
+        got = f'likelihood="{name}" was given with {classes.size} different values of y in {rows} rows'
         advice = 'For real numbers use "gaussian" or "student-t"; or cut y into a few levels (pd.cut, pd.qcut).'
         raise problem(where, got, f"levels, {_MOST_LEVELS} at most", advice)
     return classes, encoded(where, classes, y)
@@ -391,7 +390,12 @@ def without_trials(family: str, name: str, y: object) -> Exception:
     elif values.size and not numbers:
         several = len({value for value in values.tolist() if present(value)}) > 2
         advice = f'{name} holds labels, not counts: family="{"multinomial" if several else "bernoulli"}".'
-    return problem("Model", f'family="{family}" without trials', "how many of whom y are the successes", advice)
+    return problem(
+        "Model",
+        f'family="{family}" without trials',
+        "the number of trials of each row, of which y are the successes",
+        advice,
+    )
 
 
 def check_labels(family: str | Likelihood, name: str, y: np.ndarray) -> None:

@@ -105,7 +105,7 @@ class Likelihood(Predicted, Stated, ABC):
         unknown = sorted(set(values) - set(self.row_parameters))
         if unknown:
             known = ", ".join(self.row_parameters) or "none"
-            raise problem(self.name, f"{unknown[0]!r} is no parameter of its rows", f"one of: {known}")
+            raise problem(self.name, f"{unknown[0]!r} is not a value that its rows have", f"one of: {known}")
         return self.changed(**values)
 
     @property

@@ -154,7 +154,10 @@ class Beta(BetaShares):
         if edge.any():
             advice = "Move them inside, for example to (y (n - 1) + 0.5) / n, or give them a BernoulliLogit in Mixed."
             raise problem(
-                self.name, f"y{first_value(edge, y)} lies on the edge, where a density is 0 or infinite", wanted, advice
+                self.name,
+                f"y{first_value(edge, y)} is exactly 0 or 1, where a beta density is 0 or infinite",
+                wanted,
+                advice,
             )
         y, phi = np.where(np.isnan(y), 0.5, y), self.precision
         log_y, log_rest = np.log(y), np.log1p(-y)

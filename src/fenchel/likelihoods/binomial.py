@@ -71,9 +71,6 @@ class LogitLikelihood(Likelihood):
         tau, rest = y + shrink * (0.5 - y), (1.0 - y) + shrink * (y - 0.5)  # towards alpha = 0
         return xp.log(tau) - xp.log(rest)
 
-    def constant(self, rows: Rows) -> Array:
-        return 0.0 * rows["y"]
-
     def landmarks(self, rows: Rows) -> list[Array]:
         return [0.0 * rows["y"]]
 

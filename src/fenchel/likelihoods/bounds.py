@@ -188,7 +188,7 @@ class Bound(ABC):
         if self.needs_independent_predictors and correlated:
             raise problem(
                 self.likelihood.name,
-                f'bound="{self.likelihood.bound}" meets predictors that are correlated a priori',
+                f'bound="{self.likelihood.bound}" does not hold for predictors that are correlated in the prior',
                 "independent predictors (one covariance for all, or one each), for which the bound is valid",
                 'Use bound="log-sum", which holds under any correlation.',
             )

@@ -11,7 +11,7 @@ base's. dD/dlog k = k ((b/u)^k log(b/u) - A log(a/u)), and dpsi/dlog k follows.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..linalg.arrays import Array, ArrayLike, Seed, namespace
 from ..linalg.functions import ABOVE_ZERO_STRIP, log_above_zero
 from ..linalg.quadrature import Integrand, expect_near
 from .base import Likelihood, Rows
-from .bounds import Bounds, ExactExpectation, Loss, expected_loss
+from .bounds import Loss, expected_loss
 from .modified import Modified
 from .samples import observed
 from .survival import Exponential, ProportionalHazards, Weibull, check_durations, check_powers
@@ -47,8 +47,6 @@ class Interval(Modified):
     """
 
     support, ratio, durations = "positive", "hazard_ratio", True
-    bound = "exact"
-    bounds: ClassVar[Bounds] = {"exact": ExactExpectation}
 
     def __init__(self, base: ProportionalHazards, upper: ArrayLike | None = None) -> None:
         if not isinstance(base, ProportionalHazards):

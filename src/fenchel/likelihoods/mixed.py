@@ -52,7 +52,9 @@ class Mixed(Likelihood):
         bad = ~np.isin(which, np.arange(len(self.parts)))
         if which.ndim != 1 or bad.any():
             got = f"which has shape {which.shape}" if which.ndim != 1 else f"which{first_value(bad, which)}"
-            raise problem("Mixed", f"{got} names no part", f"integers 0, ..., {len(self.parts) - 1}, shape (N,)")
+            raise problem(
+                "Mixed", f"{got} is not the number of a part", f"integers 0, ..., {len(self.parts) - 1}, shape (N,)"
+            )
         self.which = which
         widest = max(self.parts, key=lambda part: len(part.objective.layout))
         layout = widest.objective.layout
@@ -61,8 +63,8 @@ class Mixed(Likelihood):
             if own.layout != layout[: len(own.layout)] or (own.convex and own.dual.domain.exactly):
                 raise problem(
                     "Mixed",
-                    f"{part!r} cannot stand beside {widest!r}",
-                    "likelihoods whose predictors line up: scalars, and softmaxes with reference='last'",
+                    f"{part!r} cannot be mixed with {widest!r}",
+                    "likelihoods of one predictor a row, or softmaxes with reference='last'",
                     "Ordinal and MultinomialLogit cannot share rows of one prior.",
                 )
         self.n_predictors = max(part.n_predictors for part in self.parts)
@@ -72,7 +74,7 @@ class Mixed(Likelihood):
         if lone is not None and self.n_predictors > 1:
             raise problem(
                 "Mixed",
-                f"{lone!r} has no dual and cannot stand beside {widest!r}",
+                f"{lone!r} has no convex dual and cannot be mixed with {widest!r}",
                 "bounds with a dual wherever a part has several predictors",
                 "Use the tilted bound for that part.",
             )

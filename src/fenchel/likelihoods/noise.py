@@ -160,9 +160,6 @@ class NoiseLikelihood(Likelihood):
     def constant(self, rows: Rows) -> Array:
         return self._scale_in(rows)[1] + 0.0 * rows["y"]
 
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
-
     def landmarks(self, rows: Rows) -> list[Array]:
         return [rows["y"]]
 

@@ -163,9 +163,6 @@ class MultinomialLogit(Likelihood):
         total = xp.sum(e, axis=-1, keepdims=True)
         return e / total, (top + xp.log(total))[..., 0]
 
-    def constant(self, rows: Rows) -> Array:
-        return 0.0 * rows["hot"][:, 0]
-
     def log_density(self, eta: Array, rows: Rows) -> Array:
         xp = namespace(eta)
         full = self._complete(xp.permute_dims(eta, (0, 2, 1)))  # (N, M, K)

@@ -44,7 +44,7 @@ def check_durations(name: str, y: np.ndarray, at_once: np.ndarray, also: str) ->
         place = first(at_once)
         raise problem(
             name,
-            f"y{place} = 0 while {also.format(place)}: it ended as it began",
+            f"y{place} = 0 while {also.format(place)}: an event at time 0",
             "an event after a time above 0",
             "Give the time in finer units, or half of the smallest one.",
         )

@@ -11,7 +11,7 @@ of jumps is Poisson of mean mu^{2-p}/(phi (2-p)), each of them Gamma(c) times ph
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import digamma, gammainc, gammaln
@@ -21,7 +21,7 @@ from ..linalg.arrays import Array, ArrayLike, namespace
 from ..linalg.functions import stirling
 from ..transforms import Between
 from .base import Rows
-from .bounds import Bounds, ExactExpectation, Loss
+from .bounds import Loss
 from .links import LogLink
 from .numerical import LARGEST, MOST
 from .parameters import Parameter
@@ -61,7 +61,6 @@ class Tweedie(LogLink):
 
     word, aliases, support, ratio, atom = "tweedie", ("tw",), "positive", "mean_ratio", True
     row_parameters = ("exposure",)
-    bounds: ClassVar[Bounds] = {"exact": ExactExpectation}
     parameters = (
         Parameter("dispersion", "dispersion", start=_start),
         Parameter("power", "power", Between(1.0, 2.0), bounds=(1.01, 1.99), weak=(0.0, 1.8)),  # nearly uniform
