@@ -1,4 +1,4 @@
-"""Truth for ``defaults.py``: posteriors under stated priors by quadrature and importance draws, on no engine of fenchel.
+"""Truth for ``defaults.py``: posteriors under stated priors by quadrature and importance draws, without fenchel.
 
 Gaussian responses: coefficients and group effects are integrated out by linear algebra, and what is left, the sds and
 correlations, by importance draws. One grouping factor and any likelihood: each group's effects are integrated out by

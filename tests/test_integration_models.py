@@ -21,7 +21,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fits(data):
-    model = fenchel.Model("y ~ (1|g)", data, family="poisson")
+    model = fenchel.Model("y ~ (1|g)", data, family="poisson", priors={"(1|g)": fenchel.PC(sd=1.0, alpha=0.01)})
     return model.fit(), model.fit(integrate="auto")
 
 

@@ -14,7 +14,7 @@ import fenchel
 from fenchel import gmrf
 from fenchel.checks import Refusal
 from fenchel.datasets import load_coal, load_germany, load_sids
-from fenchel.hyperparameters import Evidence, Normal
+from fenchel.hyperparameters import Evidence, HalfNormal, Normal
 from fenchel.likelihoods import Binomial, Poisson
 
 SIDS, COAL, GERMANY = load_sids(), load_coal(), load_germany()
@@ -364,7 +364,7 @@ def test_priors_pull_and_can_be_switched_off():
     assert flat.elbo >= default.elbo - 1e-8
     tight = fit({"sd": fenchel.PC(sd=0.05, alpha=0.01)})
     assert tight.theta[0] < default.theta[0] - 0.25
-    same = fit({"sd": fenchel.PC(sd=1.0, alpha=0.01), "phi": Normal(0.0, 1.8)})
+    same = fit({"sd": HalfNormal(5.0, 0.05), "phi": Normal(0.0, 1.8)})
     np.testing.assert_allclose(same.theta, default.theta, atol=1e-4)
     half = fit({"phi": None, "sd": None})
     np.testing.assert_allclose(half.theta, flat.theta, atol=1e-4)

@@ -1,6 +1,6 @@
 """Priors on hyperparameters: log p(theta) and its slope, one entry of theta at a time.
 
-    HalfNormal   an sd is half-normal, P(sd > u) = a; theta = log sd: the default of every term
+    HalfNormal   an sd is half-normal, P(sd > u) = a; theta = log sd: the default of terms
     PCDeviation  an sd is exponential, P(sd > u) = a; theta = log sd, or a multiple of it
     PCRange      P(range < r) = a in d dimensions; theta = log range            (Fuglstad et al. 2019)
     Normal       theta itself is normal

@@ -34,6 +34,7 @@ Sparse = Any  # scipy's sparse arrays, which have no types
 Below = Callable[..., ScalarPrior]  # (u, a, base) -> the prior that says P(value < u) = a
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
 LARGE_SD = 5.0  # of any effect, in the same units: its default prior is half-normal, P(sd > LARGE_SD) = LARGE_SD_SHARE
+LARGE_STATIONARY_SD = 3.0  # the same where a range or a correlation is learned beside the sd
 LARGE_SD_SHARE = 0.05
 _SD_BOUND = 6.0  # log units either way: the bounds of a log sd about the scale of eta
 _WIDEST = 12.0  # log units either way: the bounds of an entry that is given none
@@ -201,6 +202,14 @@ def level_sd(name: str, scale: float, log_sd: float, spread: float = 1.0) -> Hyp
     """
     unit = 1.0 / float(np.sqrt(spread))
     return deviation(name, scale * unit, float(np.exp(log_sd)) / unit, unit)
+
+
+def stationary_sd(scale: float, start: float | None = None) -> Hyperparameter:
+    """The sd of a process or field whose range is learned beside it; the prior is half-normal, P(sd > 3 scale) = 0.05.
+
+    Data tell sd^2 / range^(2 nu) well and each of the two badly: over a trend both grow until a prior stops them.
+    """
+    return replace(deviation("sd", scale, start), prior=HalfNormal(LARGE_STATIONARY_SD * scale, LARGE_SD_SHARE))
 
 
 def partial_correlation(name: str, power: float = 1.0) -> Hyperparameter:

@@ -24,7 +24,7 @@ from ..gmrf.precisions import Combination
 from ..gmrf.spde import BARRIER, correlation, diffusion
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataColumn, DataTable, Kind
-from .base import Term, TermRows, deviation, effect_range
+from .base import Term, TermRows, effect_range, stationary_sd
 from .forecast import Unseen, UnseenPoints
 
 # -- Columns of coordinates, and what a user should know of them and of times: rows far from the others, degrees ---
@@ -167,7 +167,7 @@ class Matern(Term):
     prior_range : (r, a), optional
         P(range < r) = a; default: an edge of the mesh, or a twentieth of the extent of the bulk, with 0.05.
     prior_sd : (s, a), optional
-        P(sd > s) = a (Fuglstad et al. 2019); default: half-normal, 5 scales of eta with 0.05.
+        P(sd > s) = a (Fuglstad et al. 2019); default: half-normal, 3 scales of eta with 0.05.
     barrier : float
         The range in barriers of the mesh, as a share of that outside.
     name : hashable, optional
@@ -237,7 +237,7 @@ class Matern(Term):
         shortest = (max(edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
         bounds = float(np.log(0.5 * edge)), float(np.log(10.0 * max(extent, edge)))
         start = float(np.clip(np.log(max(extent / 5.0, 3.0 * edge)), *bounds))
-        size = deviation("sd", scale)
+        size = stationary_sd(scale)
         if self.prior_sd is not None:
             size = replace(size, prior=PCDeviation(*self.prior_sd))
         out.hyperparameters = size, effect_range("range", start, bounds, shortest, 2)

@@ -26,7 +26,7 @@ from ..gmrf.vecchia import Vecchia
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from ..kernels import KERNELS
-from .base import Hyperparameter, Term, TermRows, deviation, effect_range, one_each
+from .base import Hyperparameter, Term, TermRows, effect_range, one_each, stationary_sd
 from .forecast import Unseen, UnseenPoints, numbered
 from .matern_terms import numbers_of, pc_pair, spans_of
 
@@ -109,7 +109,7 @@ class PointProcess(Term):
             raise problem(table.where, got, f"at most {self.most}", f"{few}; rounded columns have fewer.")
         spans, out.odd = spans_of(self.inputs, X, self.isotropic, table.places)
         start = self.start_ranges(spans)
-        size = deviation("sd", scale)
+        size = stationary_sd(scale)
         if self.prior_sd is not None:
             size = replace(size, prior=PCDeviation(*self.prior_sd))
         out.hyperparameters = size, *self._ranges(start, spans)
@@ -190,7 +190,7 @@ class GaussianProcess(PointProcess):
         unit.
     name : hashable, optional
 
-    The sd is that of the process anywhere, half-normal with P(sd > 5 scales of eta) = 0.05; at a distance of the range
+    The sd is that of the process anywhere, half-normal with P(sd > 3 scales of eta) = 0.05; at a distance of the range
     its correlation is about 0.14, with P(range < a twentieth of the width of the bulk of the data) = 0.05 (Fuglstad et
     al. 2019). Each point has an independent effect of a thousandth of the sd beside it, the nugget: noise about eta
     that is less than that is not told from it. Other points are predicted with the mean and the variance that the
@@ -252,7 +252,7 @@ class VecchiaProcess(PointProcess):
         P(range < r) = a of each range; default: a twentieth of the extent of the bulk of its columns, with
         0.05.
     prior_sd : (s, a), optional
-        P(sd > s) = a; default: half-normal, 5 times the scale of eta with 0.05.
+        P(sd > s) = a; default: half-normal, 3 times the scale of eta with 0.05.
     knots : int, optional
         So many of the points, spread out, are those that others condition on; the others are independent given them.
         Default: at most 10,000. The time grows with the knots to the power

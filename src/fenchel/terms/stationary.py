@@ -33,7 +33,7 @@ from ..gmrf.times import Stationary, hermite
 from ..hyperparameters.priors import Normal
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import inferred, times_of
-from .base import Hyperparameter, PartialCorrelation, Term, TermRows, correlation, deviation, effect_range, level_sd
+from .base import Hyperparameter, PartialCorrelation, Term, TermRows, correlation, effect_range, stationary_sd
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
 from .matern_terms import Matern
@@ -77,7 +77,7 @@ class AR(TimeTerm):
             correlation(f"partial autocorrelation {j}", 0.0, PartialCorrelation(2.0)) for j in range(2, self.p + 1)
         ]
         first = correlation("partial autocorrelation 1", 1.0, Normal(2.0, 1.5))
-        self.hyperparameters = deviation("sd", scale), first, *later
+        self.hyperparameters = stationary_sd(scale), first, *later
 
     @property
     def series(self) -> Autoregression:
@@ -157,7 +157,7 @@ class MaternSeries(TimeTerm):
         bounds = float(np.log(shortest)), float(np.log(_LONGEST_RANGE[p] * span))
         start = float(np.clip(np.log(max(span / 5.0, 2.0 * gap)), *bounds))
         typical = max(gap, shortest), 0.05
-        self.hyperparameters = deviation("sd", scale), effect_range("range", start, bounds, typical, 1)
+        self.hyperparameters = stationary_sd(scale), effect_range("range", start, bounds, typical, 1)
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.chain(theta)
@@ -216,7 +216,7 @@ class AR1(LevelTerm):
         return {"variance": 1.0 / k}
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return level_sd("sd", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
+        return stationary_sd(scale, float(np.exp(theta[0]))), correlation("phi", theta[1], Normal(2.0, 1.5))
 
     def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         phi = np.tanh(theta[1] / 2)
