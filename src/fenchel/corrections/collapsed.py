@@ -30,7 +30,6 @@ from .posterior_on_grids import PosteriorOnGrids
 from .sites import GaussianFit
 
 _MOST = 200  # latents beside the groups
-_FEW = 4
 _STEP = 1e-4  # of a likelihood's own parameter
 _LARGE = 0.25  # nats: an error above it is not to be trusted
 _DRAWS_AT_ONCE = 64
@@ -87,7 +86,8 @@ class Collapsed(Stored, PosteriorOnGrids):
         rule, value, _ = self._at_points
         other = float(rule.weights @ value)
         mine = found.state.expected
-        return abs(other - mine) * (0.25 if found.state.mean.size <= _FEW else 1.0)
+        third = found.weights.size == rule.weights.size
+        return abs(other - mine) * (1.0 if third else 0.25)
 
     @cached_property
     def remainder(self) -> float:
@@ -272,6 +272,6 @@ def collapse(solution: GaussianFit) -> Collapsed | None:
 
 
 def _affordable(data: GroupedRows) -> bool:
-    p, d = data.split.rest.size, data.split.groups.shape[1]
-    points = rule_of(p).weights.size if p <= _FEW else 2 * p
+    (G, d), p = data.split.groups.shape, data.split.rest.size
+    points = rule_of(p, G).weights.size
     return data.kinds.times.size * points * 17.0**d <= gates.COLLAPSED_WORK

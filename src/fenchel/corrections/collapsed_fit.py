@@ -3,8 +3,8 @@
     P(m, L) = sum_k w_k F(m + L x_k) - KL(q || N(mu, Q^-1)),     F = sum_c log g_c
     dP/dm = sum_k w_k F'(b_k) - Q (m - mu),      dP/dL = sum_k w_k F'(b_k) x_k' + L^-T - Q L
 
-The rule x_k, w_k >= 0 stands for N(0, I): of degree 5 for up to four latents, above of degree 3 along axes that are
-turned so that none is an axis of b. With F concave, P is concave in (m, L) under any rule, so that gradients bound what
+The rule x_k, w_k >= 0 stands for N(0, I): of degree 5 for few latents, else of degree 3 along axes that are turned so
+that none is an axis of b. With F concave, P is concave in (m, L) under any rule, so that gradients bound what
 is missing: best - P <= 1/2 |dP/dm|^2 + 1/2 |dP/dL|^2 in the metric of Q^-1. Newton's step takes L' dP/dL, whose lower
 triangle is stationary for triangular L, as the curvature of F:
 
@@ -21,10 +21,12 @@ from scipy.linalg import cholesky, solve_triangular
 
 from .group_quadrature import GroupIntegrals, Lattices
 
-_FEW = 4  # latents up to which the rule is of degree 5
+_FEWEST = 2  # latents up to which the rule is of degree 5,
+_FEW = 4  # and the same of fewer
+_GROUPS = 100  # groups
 _ITERATIONS = 50
 _MOVING = 1e-3  # decrement above which lattices are placed again
-_SETTLED = 1e-10  # decrement, in nats
+_SETTLED = 1e-11  # decrement, in nats
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,10 @@ def third_degree(p: int, seed: int = 0) -> Cubature:
     return Cubature(np.sqrt(p) * np.concatenate([turned, -turned]), np.full(2 * p, 0.5 / p))
 
 
-def rule_of(p: int) -> Cubature:
-    return fifth_degree(p) if p <= _FEW else third_degree(p)
+def rule_of(p: int, n_groups: int) -> Cubature:
+    """Of degree 5 for few latents, and degree 3 for many, or for many groups, each of which b hardly moves."""
+    fine = p <= _FEWEST or (p <= _FEW and n_groups < _GROUPS)
+    return fifth_degree(p) if fine else third_degree(p)
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def solve_collapsed(
     rule: Cubature | None = None,
 ) -> CollapsedFit | None:
     """From a first N(mean, covariance) of b and effects (K, d) of the kinds; None where Newton's method fails."""
-    problem = CollapsedProblem(integrals, rule_of(mean.size) if rule is None else rule)
+    problem = CollapsedProblem(integrals, rule_of(mean.size, integrals.data.kind_of.size) if rule is None else rule)
     lattices = integrals.placed(mean, effects)
     state = problem.at(mean, cholesky(covariance, lower=True), lattices)
     decrement, n_iter = np.inf, 0

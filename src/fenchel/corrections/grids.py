@@ -115,7 +115,7 @@ def with_moments(x: np.ndarray, log_density: np.ndarray, mean: np.ndarray, sd: n
     out, to, width = log_density, mean, sd
     for _ in range(_PASSES):  # the second puts right what the interpolation moved
         at = first[:, None] + (x - to[:, None]) * (spread / width)[:, None]
-        out = _interpolated(log_density, (at - x[0]) / (x[1] - x[0]))
+        out = interpolated(log_density, (at - x[0]) / (x[1] - x[0]))
         reached, wide = _moments(x, out)
         to, width = to + mean - reached, width * sd / wide
     return out
@@ -128,7 +128,7 @@ def _moments(x: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.nda
     return first, np.sqrt(np.maximum(np.sum(p * (x - first[:, None]) ** 2, axis=1), 1e-300))
 
 
-def _interpolated(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+def interpolated(values: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Rows of values (T, M) at places (T, P) counted in steps: cubics, and lines beyond the ends."""
     inside = np.clip(place, 1.0, values.shape[1] - 2.000001)
     left = inside.astype(np.int64)

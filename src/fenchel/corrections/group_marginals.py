@@ -20,13 +20,15 @@ import scipy.sparse as sp
 
 from ..likelihoods.base import slice_rows
 from .collapsed_fit import CollapsedFit
-from .grids import MarginalGrid, with_moments
+from .grids import MarginalGrid, interpolated, with_moments
 from .group_structure import GroupedRows
 
 _X = 0.25 * np.arange(-48, 49)  # standard deviations
 _AT_ONCE = 1 << 20  # numbers held at a time
 _KERNEL = 0.7  # of the distance of two points: the least sd of a kernel about them
 _FLOOR = 1e-300
+_NODES = 7  # of an average over a normal
+_FINER = 3  # points between two of a lattice in a plane
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def marginals_of(effects: GroupEffects, targets: LinearTargets) -> MarginalGrid:
     group, a = data.split.one_group(targets.A)
     shaped = np.flatnonzero((group >= 0) & (scale > 0.0))
     shaped = shaped[data.kind_of[group[shaped]] >= 0]
-    step = max(1, _AT_ONCE // (_X.size * effects.share.shape[1]))
+    step = max(1, _AT_ONCE // (_X.size * max(_X.size, _FINER**d * effects.share.shape[1] // 10)))
     for i in range(0, shaped.size, step):
         some = shaped[i : i + step]
         log_density[some] = _shaped(effects, targets, some, group[some], a[some], scale[some])
@@ -130,19 +132,72 @@ def _block_diagonal(stack: np.ndarray) -> sp.csr_array:
 def _shaped(
     effects: GroupEffects, targets: LinearTargets, some: np.ndarray, group: np.ndarray, a: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Log densities (T, x) of targets that see one group: points of its lattice, each with a kernel."""
+    """Log densities (T, x) of targets that see one group."""
     found, kind = effects.found, effects.data.kind_of[group]
-    lattices = found.lattices
-    place = np.einsum("td,tmd->tm", a, lattices.steps[kind])
-    share = effects.share[kind]
+    lattices, share = found.lattices, effects.share[kind]
     seen = targets.X[some] + np.einsum("td,tdp->tp", a, lattices.slope[kind])
-    normal = np.sum((seen @ found.state.root) ** 2, axis=1) + targets.extra[some]
-    cell = np.einsum("td,tdi->ti", a, lattices.root[kind]) * (lattices.high - lattices.low)[kind] / (lattices.size - 1)
-    width = np.maximum(np.sqrt(normal), _KERNEL * np.abs(cell).max(axis=1))
-    first = np.sum(place * share, axis=1)
-    at = first[:, None] + scale[:, None] * _X
-    near = at[:, :, None] - place[:, None, :]
-    near /= width[:, None, None]
-    p = np.einsum("txm,tm->tx", np.exp(-0.5 * near * near), share)
-    log_p = np.log(np.maximum(p, _FLOOR))
+    width = np.sqrt(np.sum((seen @ found.state.root) ** 2, axis=1) + targets.extra[some])
+    along = np.einsum("td,tdi->ti", a, lattices.root[kind])
+    low, cell = along * lattices.low[kind], along * (lattices.high - lattices.low)[kind] / (lattices.size - 1)
+    if a.shape[1] == 1:
+        log_p = _on_a_line(share, low[:, 0], cell[:, 0], width, scale)
+    else:
+        log_p = _in_a_plane(share, low, cell, width, scale)
     return with_moments(_X, log_p, np.zeros(some.size), np.ones(some.size))
+
+
+def _on_a_line(
+    share: np.ndarray, low: np.ndarray, cell: np.ndarray, width: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Log densities (T, x) of s + e: s at low + cell k with probabilities (T, M), e normal with sd ``width``."""
+    number = np.arange(share.shape[1])
+    place = low[:, None] + cell[:, None] * number
+    at = np.sum(place * share, axis=1)[:, None] + scale[:, None] * _X
+    wide = width >= _KERNEL * np.abs(cell)
+    out = np.empty(at.shape)
+    out[wide] = _with_kernels(at[wide], place[wide], share[wide], width[wide])
+    rest = np.flatnonzero(~wide)
+    if rest.size:  # averages of the density between its points
+        log_s = np.log(np.maximum(share[rest], _FLOOR))
+        t, w = np.polynomial.hermite_e.hermegauss(_NODES)
+        moved = at[rest][:, :, None] - width[rest][:, None, None] * t
+        steps = ((moved - low[rest][:, None, None]) / cell[rest][:, None, None]).reshape(rest.size, -1)
+        p = np.exp(np.maximum(interpolated(log_s, steps), -600.0)).reshape(moved.shape) @ w
+        out[rest] = np.log(np.maximum(p, _FLOOR))
+    return out
+
+
+def _in_a_plane(
+    share: np.ndarray, low: np.ndarray, cell: np.ndarray, width: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """The same of points low + cell k (T, 2) in a plane, whose coordinates are added up: between them by cubics."""
+    T, size = share.shape[0], round(share.shape[1] ** 0.5)
+    fine = np.arange(_FINER * (size - 1) + 1) / _FINER
+    log_s = np.log(np.maximum(share, 1e-30)).reshape(T * size, size)
+    log_s = interpolated(log_s, np.broadcast_to(fine, (T * size, fine.size)))
+    log_s = log_s.reshape(T, size, fine.size).transpose(0, 2, 1).reshape(T * fine.size, size)
+    log_s = interpolated(log_s, np.broadcast_to(fine, (T * fine.size, fine.size)))
+    p = np.exp(log_s).reshape(T, fine.size, fine.size)  # the second axis first
+    p /= p.sum(axis=(1, 2), keepdims=True)
+    each = low[:, :, None] + cell[:, :, None] * fine
+    place = each[:, 1, :, None] + each[:, 0, None, :]
+    middle = np.sum(place * p, axis=(1, 2))
+    step = _X[1] - _X[0]
+    bins = (place - middle[:, None, None]) / (scale[:, None, None] * step) - _X[0] / step
+    bins = np.clip(bins, 0.0, _X.size - 1.001).reshape(T, -1)
+    left = bins.astype(np.int64)
+    share_right = bins - left
+    first = left + _X.size * np.arange(T)[:, None]
+    flat = p.reshape(T, -1)
+    total = np.bincount(first.ravel(), ((1.0 - share_right) * flat).ravel(), T * _X.size)
+    total += np.bincount(first.ravel() + 1, (share_right * flat).ravel(), T * _X.size)
+    at = middle[:, None] + scale[:, None] * _X
+    least = _KERNEL * np.maximum(np.abs(cell).max(axis=1) / _FINER, scale * step)
+    return _with_kernels(at, at, total.reshape(T, -1), np.maximum(width, least))
+
+
+def _with_kernels(at: np.ndarray, place: np.ndarray, share: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """log sum_m share_m N(at; place_m, width^2) (T, x), up to a constant."""
+    near = (at[:, :, None] - place[:, None, :]) / width[:, None, None]
+    p = np.einsum("txm,tm->tx", np.exp(-0.5 * near * near), share)
+    return np.log(np.maximum(p, _FLOOR))

@@ -20,15 +20,18 @@ import scipy.sparse as sp
 
 from .group_structure import GroupedRows, KindRows
 
-_DEEP = 20.0  # nats below its top at which a tilted density no longer counts
-_STEEP = 32.0  # nats below it at which a lattice is too wide
+_DEEP = 16.0  # nats below its top at which a tilted density no longer counts
+_STEEP = 25.0  # nats below it at which a lattice is too wide
 _BLOCK = 1 << 16  # numbers of one array of a pass: they stay in cache
 _NEWTON = 60  # steps towards the modes, at most
 _SETTLED = 1e-10  # squared length of such a step, in standard deviations
 _LOOKS = 60  # steps in which a reach is found
 _ANGLES = 16  # directions in which a plane is looked at
-_SIZES = {1: (13, 17, 25, 33, 49, 65, 97, 129), 2: (9, 13, 17, 25, 33, 49)}  # points of a lattice along one axis
-_ERROR = 1e-6  # nats of all groups together that a lattice may miss
+_SIZES = {
+    1: (9, 13, 17, 21, 25, 29, 33, 41, 49, 65, 97, 129),
+    2: (9, 13, 17, 21, 25, 33, 49),
+}  # points of a lattice along one axis
+_ERROR = 3e-4  # nats of all groups together that a lattice may miss
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ class GroupIntegrals:
                 eta = base[:, :, None] + along[:, None, :]
                 n, S, _ = eta.shape
                 if slopes:
-                    value, first, _ = own.derivatives(eta.reshape(n, -1))
+                    value, first = own.slopes(eta.reshape(n, -1))
                     first = first.reshape(eta.shape)
                 else:
                     value, first = own.log_density(eta.reshape(n, -1)), None
@@ -257,7 +260,7 @@ class GroupIntegrals:
 
     def _alone(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own = self.data.alone
-        value, first, _ = own.derivatives(own.X @ b.T + own.offset[:, None])
+        value, first = own.slopes(own.X @ b.T + own.offset[:, None])
         return value.sum(axis=0), first.T @ own.X
 
 

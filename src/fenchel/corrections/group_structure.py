@@ -102,13 +102,25 @@ class KindRows:
 
     def derivatives(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same with its first and second derivatives; where it is no number, so far out that nothing counts."""
+        weight = -self.weight[:, None]
         with np.errstate(all="ignore"):
-            psi = self.likelihood.derivatives(eta, self.rows)
-            value, first, second = (-self.weight[:, None] * np.asarray(v) for v in psi)
-        lost = ~np.isfinite(value + first + second)
-        if not lost.any():
-            return value, first, second
-        return np.where(lost, -np.inf, value), np.where(lost, 0.0, first), np.where(lost, 0.0, second)
+            value, first, second = (weight * np.asarray(v) for v in self.likelihood.derivatives(eta, self.rows))
+        return (*_counting(value, first), np.where(np.isfinite(second), second, 0.0))
+
+    def slopes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same without the second."""
+        weight = -self.weight[:, None]
+        with np.errstate(all="ignore"):
+            value, first, _ = self.likelihood.derivatives(eta, self.rows)
+            return _counting(weight * np.asarray(value), weight * np.asarray(first))
+
+
+def _counting(value: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Without what is no number."""
+    if np.isfinite(value.sum()) and np.isfinite(first.sum()):
+        return value, first
+    lost = ~(np.isfinite(value) & np.isfinite(first))
+    return np.where(lost, -np.inf, value), np.where(lost, 0.0, first)
 
 
 @dataclass(frozen=True)
