@@ -16,10 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 296, "lines": 71_100, "tokens": 584_700, "isinstance": 262, "getattr": 165}
+LIMITS = {"modules": 296, "lines": 71_100, "tokens": 586_900, "isinstance": 262, "getattr": 165}
 ROOMS = {  # tokens
     "(top)": 30_500,
-    "corrections": 43_600,
+    "corrections": 44_900,
     "criticism": 9_200,
     "datasets": 1_900,
     "distributed": 17_600,
