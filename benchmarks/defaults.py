@@ -364,13 +364,13 @@ def main() -> None:
     ask.add_argument("--only", nargs="+", default=[])
     ask.add_argument("--r", action="store_true", help="run R's fits again and store them")
     ask.add_argument("--priors", action="store_true", help="what priors of an sd do, and nothing else")
-    ask.add_argument("--integrate", action="store_true", help='integrate="auto" in the place of the default call')
+    ask.add_argument("--accuracy", choices=("auto", "fast", "high"), help="in the place of the default call")
     asked = ask.parse_args()
     if asked.priors:
         priors_table()
         return
     stored = json.loads(STORED.read_text()) if STORED.exists() else {"tables": {}}
-    how = {"integrate": "auto"} if asked.integrate else {}
+    how = {} if asked.accuracy is None else {"accuracy": asked.accuracy}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if present := shutil.which("Rscript") is not None:
