@@ -246,12 +246,12 @@ class CollapsedSolution:
         return self.collapsed.likelihood_gradient()
 
 
-def collapse(solution: GaussianFit) -> Collapsed | None:
+def collapse(solution: GaussianFit, work: float = gates.COLLAPSED_WORK, most: int = _MOST) -> Collapsed | None:
     """Groups integrated out, where a fit has some; None where it has none, or very many rows and other latents."""
     if solution.likelihood.objective.conjugate:
         return None
-    data = grouped_rows(solution, _MOST)
-    if data is None or not _affordable(data):
+    data = grouped_rows(solution, most)
+    if data is None or _work(data) > work:
         return None
     split, post = data.split, solution.posterior
     unit = np.zeros((split.n_latents, split.rest.size))
@@ -271,7 +271,7 @@ def collapse(solution: GaussianFit) -> Collapsed | None:
     return Collapsed(solution, data, found)
 
 
-def _affordable(data: GroupedRows) -> bool:
+def _work(data: GroupedRows) -> float:
+    """Rows times points of the quadrature."""
     (G, d), p = data.split.groups.shape, data.split.rest.size
-    points = rule_of(p, G).weights.size
-    return data.kinds.times.size * points * 17.0**d <= gates.COLLAPSED_WORK
+    return float(data.kinds.times.size * rule_of(p, G).weights.size * 17.0**d)

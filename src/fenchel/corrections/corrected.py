@@ -21,6 +21,7 @@ from .sites import Correlations, GaussianFit, Observed, Sites, observations, sit
 
 if TYPE_CHECKING:
     from .collapsed import Collapsed
+    from .interpolated import Interpolated
     from .importance import ImportanceSample
 
 _HELD = 3000  # sites whose correlations are held at once
@@ -31,6 +32,7 @@ _MOVED = (
     "marginals move far from q's where observations hang together, and may be off: "
     'compare importance(), and start from bound="exact" if q is of another'
 )
+_SMALL = 0.03  # nats: an expansion with such an error is taken before groups are integrated out at a higher price
 _LARGE = 0.25  # nats, and
 _SHARE = 0.05  # of own terms and pairs: an error above both is not to be trusted
 _WITHIN = 0.25  # of what clusters say beyond their pairs that may be wrong: benchmarks/correction_errors.py
@@ -241,26 +243,34 @@ class Corrected(Stored, PosteriorOnGrids):
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed | ImportanceSample:
-    """The corrected posterior of a fit: groups integrated out where it has some, else an expansion about q.
+def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed | Interpolated | ImportanceSample:
+    """The corrected posterior of a fit: groups integrated out where it has some, or an expansion about q.
 
-    Where that does not reach it is an importance sample, which says so.
+    Whichever is cheaper comes first. Where neither reaches it is an importance sample, which says so.
 
     ``rough``: its error from some triples of sites, enough to tell whether to trust it.
     """
     from .collapsed import collapse
     from .importance import importance
+    from .interpolated import Interpolated
 
     predictors = solution.posterior.predictors
     if predictors.n_predictors > 1:
         return importance(solution).instead_of(f"{solution.likelihood.name} has several predictors an observation")
     if predictors.has_extra_variance:
         return importance(solution).instead_of("the prior has an extra variance")
-    groups = collapse(solution)
+    if solution.likelihood.objective.conjugate:
+        return Interpolated(solution)  # q is the posterior
+    groups = collapse(solution, *gates.COLLAPSED_FIRST)
     if groups is not None and groups.trusted:
         return groups
     found = _sized(solution, solution.posterior.factor.predictors.lines())
     found._work = ROUGH if rough else WORK
+    if found.trusted and found.log_evidence_se <= _SMALL:
+        return found
+    groups = collapse(solution)
+    if groups is not None and groups.trusted:
+        return groups
     if found.trusted or found.n_sites > gates.DRAWN_SITES:
         return found
     drawn = importance(solution).instead_of(found.status)

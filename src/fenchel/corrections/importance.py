@@ -84,6 +84,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
 
     method = "importance"
     leaves_one_out = False  # whether ``loo()`` answers
+    carries = False  # whether it is interpolated between theta
 
     def __init__(self, fit: GaussianFit, draws: int = 4096, rng: Seed = 0) -> None:
         self._because, self._likelihood, self.elbo = "", fit.likelihood, fit.elbo

@@ -18,6 +18,7 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     """Answers from the grids of eta, ``_grid``, and of the latents, ``_latents``."""
 
     leaves_one_out = True  # whether ``loo()`` answers
+    carries = True  # whether it is interpolated between theta
     _fit: GaussianFit
     _posterior: Posterior
 

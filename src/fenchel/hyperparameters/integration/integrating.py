@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.interpolate import RBFInterpolator
 from scipy.special import logsumexp, softmax
 from scipy.stats import chi2
 
 from ...checks import choice, problem
+from ...corrections.interpolated import Interpolated
 from ...files import searched, stated
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import ArrayLike, to_numpy
@@ -30,7 +31,7 @@ from ..objective import Learned
 from . import designs
 from .designs import ThetaDesign
 from .integrated import Integrated
-from .points import Centre, Finished, Fitter, Point, centred, value_of
+from .points import Centre, Finished, Fitter, Point, centred
 from .theta import LogDensity, ThetaPosterior
 
 LATTICE_LEAVES_OUT = 0.007  # share of a normal outside of a lattice
@@ -42,9 +43,10 @@ CUT_SHARE = 0.05  # of the posterior just beyond a lattice that was stopped, abo
 RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
 NEAR_BOUND = 0.5  # sds
 LEAST_SHARE = 1e-6  # of a point that is mixed
-LIGHT_SHARE = 0.004  # of a point below which its correction is that of its neighbours
-MOST_DIFFERENCE = 0.5  # nats by which a correction may differ from that of the nearest point
-SMOOTHING = 1e-6  # nats: rounding of corrections
+LIGHT_SHARE = 0.002  # of a point below which its correction is not looked at
+MISSED = 0.03  # nats: a point whose correction is farther than this from what others say of it is followed by another
+FAR = 3.0  # sds from known corrections, beyond which a point is no more in doubt,
+NOT_FAR = 0.01  # and by which one is in doubt at least
 GRID_UP_TO = 3  # hyperparameters for which "auto" is a grid
 GRID_OF_TAILS_UP_TO = 4  # hyperparameters: the same where one of them has a long tail
 GRID_OF_TAILS_ROWS = 20_000  # rows: at most so many then
@@ -208,12 +210,13 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         laid = _lattice(fitter, centre)
     else:
         laid = _fitted(fitter, centre, designs.composite(d) if word == "ccd" else designs.star(d))
+    laid, centre, missed = _checked(fitter, centre, laid)
     beyond, doubt = _trusted(laid, centre, fitter.beyond)
     log_w = _log_weights(laid, centre, beyond)
     through = _through(fitter, centre, laid, beyond)
     total, rule = through.log_total, float(logsumexp(log_w))
-    best = centre.points[0].corrected
-    known = float(best.log_evidence_se) if beyond and best is not None else 0.0
+    best = centre.known[0].corrected if beyond else None
+    known = 0.0 if best is None else float(best.log_evidence_se) + missed
     w = np.exp(log_w - rule)
     kept = np.flatnonzero(w > LEAST_SHARE)
     notes += _at_bounds(fitter, through)
@@ -239,7 +242,10 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     }
     peak = centre.peak if beyond else mode.theta
     theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through, peak)
-    return Integrated([laid.points[k] for k in kept], w[kept] / w[kept].sum(), theta, family, mode, summary)
+    points = [laid.points[k] for k in kept]
+    if beyond:
+        points = _with_corrections(points, centre, missed)
+    return Integrated(points, w[kept] / w[kept].sum(), theta, family, mode, summary)
 
 
 def _chosen(d: int, tails: bool, rows: int) -> str:
@@ -251,7 +257,7 @@ def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> I
     """Nothing to integrate over: one point."""
     (point,) = fitter.at([mode.theta])
     beyond = fitter.beyond and point.usable
-    value = value_of(point, beyond)
+    value = point.plain + (point.gain if beyond else 0.0)
     summary: dict[str, Any] = {"evidence": "corrected" if beyond else "elbo", "log_evidence": value, "error": 0.0}
     doubt = doubt_of(point.corrected) if point.corrected is not None else ""
     summary |= {"n_fits": fitter.n_fits, "method": "none", "notes": [*notes, "no hyperparameter to integrate over"]}
@@ -260,43 +266,16 @@ def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> I
     return Integrated([point], np.ones(1), theta, family, mode, summary)
 
 
-def _values(points: Sequence[Point], beyond: bool) -> np.ndarray:
-    """The log density at points; where a correction is not there or not trusted, with what the others say of it."""
-    plain = np.array([p.plain for p in points])
-    if not beyond:
-        return plain
-    gains, thetas = np.array([p.gain for p in points]), np.array([p.theta for p in points])
-    known = np.isfinite(gains)
-    if not known.any():
-        return plain
-    if not known.all():
-        gains[~known] = _continued(thetas[known], gains[known], thetas[~known])
-    return np.asarray(plain + gains)
-
-
-def _continued(thetas: np.ndarray, gains: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Corrections at other thetas (m,): those of the nearest, and of a plane through all where there are enough."""
-    scale = np.where(np.ptp(thetas, axis=0) > 0.0, np.ptp(thetas, axis=0), 1.0)
-    apart = np.linalg.norm((there[:, None] - thetas[None]) / scale, axis=2)
-    nearest = gains[np.argmin(apart, axis=1)]
-    moving = np.flatnonzero(np.ptp(thetas, axis=0) > 0.0)
-    if len(gains) < 2 * moving.size + 3:
-        return np.asarray(nearest)
-    through = RBFInterpolator(thetas[:, moving] / scale[moving], gains, kernel="linear", degree=1, smoothing=SMOOTHING)
-    return np.clip(through(there[:, moving] / scale[moving]), nearest - MOST_DIFFERENCE, nearest + MOST_DIFFERENCE)
-
-
-def _fitted(fitter: Fitter, centre: Centre, design: ThetaDesign, light: np.ndarray | None = None) -> FittedDesign:
-    """Fits at the points of a design within the bounds; ``light``: which of them are not worth a correction."""
+def _fitted(fitter: Fitter, centre: Centre, design: ThetaDesign) -> FittedDesign:
+    """Fits at the points of a design within the bounds."""
     inside = _inside(fitter, centre, design)
     some = ThetaDesign(design.u[inside], design.log_mass[inside])
-    plain = False if light is None else light[inside]
-    return FittedDesign(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=plain))
+    return FittedDesign(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=True))
 
 
 def _log_weights(laid: FittedDesign, centre: Centre, beyond: bool) -> np.ndarray:
     """The logs of the shares of points (K,), up to a constant: log p(y)."""
-    density = _values(laid.points, beyond) + centre.coordinates.log_jacobian(laid.design.u)
+    density = centre.values(laid.points, beyond) + centre.coordinates.log_jacobian(laid.design.u)
     return np.asarray(laid.design.log_mass + density - designs.log_normal(laid.design.u))
 
 
@@ -304,13 +283,47 @@ def _shares(laid: FittedDesign, centre: Centre, beyond: bool) -> np.ndarray:
     return np.asarray(softmax(_log_weights(laid, centre, beyond)))
 
 
-def _settled(fitter: Fitter, centre: Centre, laid: FittedDesign) -> FittedDesign:
-    """With the corrections of the points that turned out to have a share worth one."""
-    if not fitter.beyond:
-        return laid
-    share = _shares(laid, centre, True)
-    points = [fitter.corrected([p])[0] if w > LIGHT_SHARE else p for p, w in zip(laid.points, share, strict=True)]
-    return FittedDesign(laid.design, points)
+def _checked(fitter: Fitter, centre: Centre, laid: FittedDesign) -> tuple[FittedDesign, Centre, float]:
+    """With the corrections of points that are far from known ones, until two in a row are what the others say of them.
+
+    The first of two counts most, the second is farther out. And by how many nats the last two were not what was said.
+    """
+    points, missed = list(laid.points), [0.0, 0.0]
+    carry = _carry(centre)
+    while centre.model is not None:
+        share = _shares(laid, centre, True)
+        wanted = np.array([p.corrected is None for p in points]) & (share > LIGHT_SHARE)
+        if not wanted.any() or (carry and len(missed) > 3 and max(missed[-2:]) <= MISSED):
+            break
+        away = np.minimum(centre.model.away(np.array([p.theta for p in points])).min(axis=1), FAR)
+        counts = share if len(missed) % 2 == 0 else np.sqrt(share)
+        k = int(np.argmax(np.where(wanted, counts * (away + NOT_FAR) ** 2, 0.0)))
+        said = float(centre.model(points[k].theta[None])[0])
+        (points[k],) = fitter.corrected([points[k]])
+        centre, carry = centre.with_correction(points[k]), carry and _carry(centre)
+        missed.append(abs(points[k].gain - said) if points[k].usable else 0.0)
+    return laid._replace(points=points), centre, max(missed[-2:])
+
+
+def _carry(centre: Centre) -> bool:
+    """Whether the corrections that are known may be interpolated."""
+    return all(p.corrected is not None and p.corrected.carries for p in centre.known)
+
+
+def _with_corrections(points: Sequence[Point], centre: Centre, missed: float) -> list[Point]:
+    """Points that have no correction with one that is interpolated between those of others."""
+    given, model = [p.corrected for p in centre.known if p.usable], centre.model
+    if model is None or not _carry(centre):
+        return list(points)
+    out = []
+    for point in points:
+        if point.corrected is None:
+            near = int(np.argmin(model.away(point.theta[None])[0]))
+            shares, gain = model.shares(point.theta), float(model(point.theta[None])[0])
+            found = Interpolated(point.solution, given, shares, near, gain, missed)
+            point = replace(point, corrected=found)
+        out.append(point)
+    return out
 
 
 def _lattice(fitter: Fitter, centre: Centre) -> FittedDesign:
@@ -318,26 +331,24 @@ def _lattice(fitter: Fitter, centre: Centre) -> FittedDesign:
     d = centre.coordinates.dimension
     places, least = designs.block(d), LEAST_FALL_OF_LINE if d == 1 else LEAST_FALL
     deep = max(least, float(chi2.isf(LATTICE_LEAVES_OUT, d)) / 2)
-    light, scale = np.zeros(len(places), dtype=bool), np.ones(fitter.evidence.start.size)
+    scale = np.ones(fitter.evidence.start.size)
     scale[list(centre.coordinates.free)] = centre.coordinates.scale
     while True:
-        laid = _settled(fitter, centre, _fitted(fitter, centre, designs.lattice(places), light))
+        laid = _fitted(fitter, centre, designs.lattice(places))
         fitter.start_near(laid.points, scale)
-        beyond = _trusted(laid, centre, fitter.beyond)[0]
-        inside = _inside(fitter, centre, designs.lattice(places))
-        places, light = places[inside], light[inside]
-        values = _values(laid.points, beyond) + centre.coordinates.log_jacobian(laid.design.u)
+        places = places[_inside(fitter, centre, designs.lattice(places))]
+        values = centre.values(laid.points) + centre.coordinates.log_jacobian(laid.design.u)
         edge = designs.edge(places)
         design = designs.lattice(edge)
-        expected = _through(fitter, centre, laid, beyond).at_u(design.u, free=True)
+        expected = _through(fitter, centre, laid, True).at_u(design.u, free=True)
         expected = np.maximum(expected, designs.continued(places, values, edge))
         wanted = (values.max() - expected < deep) & _inside(fitter, centre, design)
         if not wanted.any():
             return laid
-        share = np.exp(expected - logsumexp(values))[wanted]
         if len(places) + int(wanted.sum()) > MOST_POINTS:
+            share = np.exp(expected - logsumexp(values))[wanted]
             return laid._replace(cut=float(share.sum()))
-        places, light = np.concatenate([places, edge[wanted]]), np.r_[light, share < LIGHT_SHARE]
+        places = np.concatenate([places, edge[wanted]])
 
 
 def _inside(fitter: Fitter, centre: Centre, design: ThetaDesign) -> np.ndarray:
@@ -351,20 +362,16 @@ def _through(fitter: Fitter, centre: Centre, laid: FittedDesign, beyond: bool) -
     """The interpolated density: through the design and what the widths were read off."""
     points = [*laid.points, *centre.points]
     u = np.concatenate([laid.design.u, centre.coordinates.u(np.array([p.theta for p in centre.points]))])
-    return LogDensity(centre.coordinates, u, _values(points, beyond), fitter.evidence.bounds)
+    return LogDensity(centre.coordinates, u, centre.values(points, beyond), fitter.evidence.bounds)
 
 
 def _trusted(laid: FittedDesign, centre: Centre, asked: bool) -> tuple[bool, str]:
     """Whether the correction is used at the points that count; where it is not to be trusted there, a sentence."""
     if not asked:
         return False, ""
-    found: dict[int, Point] = {}
-    for beyond in (True, False):  # those that count by either evidence
-        share = _shares(laid, centre, beyond)
-        found |= {
-            id(p): p for p, w in zip(laid.points, share, strict=True) if w > COUNTING_SHARE and p.corrected is not None
-        }
-    corrections = [(p.usable, p.corrected) for p in found.values() if p.corrected is not None]
+    share = np.maximum(*(_shares(laid, centre, beyond) for beyond in (True, False)))  # by either evidence
+    light = {id(p) for p, w in zip(laid.points, share, strict=True) if w <= COUNTING_SHARE}
+    corrections = [(p.usable, p.corrected) for p in centre.known if p.corrected is not None and id(p) not in light]
     for usable, each in corrections:
         if not usable:
             return False, not_used(each.status)

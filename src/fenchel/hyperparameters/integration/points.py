@@ -2,8 +2,9 @@
 
 ``Fitter`` fits at given thetas: each fit starts on the plane through the first ones, and is kept as it finishes.
 
-``centred`` goes from the mode of the elbo to that of the corrected evidence. The curvature is that of ``mode_of``. The
-same fits give the slope of what the correction adds, so that each of Newton's steps there costs one fit.
+``centred`` goes from the mode of the elbo to that of the corrected evidence. The curvature is that of ``mode_of``. What
+the correction adds is read off 2 d + 1 points about the mode of the elbo (``CorrectionModel``), so that each of Newton's
+steps costs one fit and no correction.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ...problem import Problem
 from ...solvers.base import Callback
 from ...solvers.solution import Solution, kept_numbers, restored
 from ...tasks import Jobs, run_tasks
+from ..correction_model import CorrectionModel
 from ..evidence import Evidence, WarmStarts
 from ..mode import Coordinates, Evaluation, Mode, mode_of
 from ..objective import Learned
@@ -35,8 +37,10 @@ LONGEST_SHIFT = 2.0  # of any s from the nearest fit
 SAME_THETA = 1e-6  # log units: on another machine the points of a design are a rounding apart
 LONGEST_STEP = 1.0  # sds
 SHORTEST_STEP = 0.15  # sds: one that is not worth a fit
-MOST_STEPS = 3
-NEAR_MODE = 0.3  # sds between both modes, up to which widths are read off the elbo
+MOST_STEPS = 6
+STAR = 1.5  # sds from the mode of the elbo at which corrections are computed
+SLOW_FALL = 2.5  # nats of the elbo, three sds from the mode: less is a long tail, and has a correction of its own
+MOST_CHANGE = 4.0  # times by which a correction may change a curvature
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +219,8 @@ class Fitter:
         """
         if self.kept is not None:
             thetas = [nearest(self.kept, theta, sloped)["theta"] for theta in thetas]
-        names = [_name(theta, sloped) for theta in thetas]
         known = self.finished.points
+        names = [_name(theta, sloped or _name(theta, True) in known) for theta in thetas]
         wanted = zip(names, thetas, np.broadcast_to(plain, len(thetas)), strict=True)
         items = {name: (theta, self.beyond and not light) for name, theta, light in wanted if name not in known}
         shared = _Shared(self.evidence, self.around, sloped, self.kept)
@@ -286,10 +290,8 @@ def fitted_at(evidence: Evidence, theta: np.ndarray, beyond: bool, sloped: bool)
 
 
 def nearest(kept: list[dict[str, Any]], theta: np.ndarray, sloped: bool) -> dict[str, Any]:
-    """The numbers of the fit at theta, with a gradient or without."""
-    some = [
-        each for each in kept if (each["gradient"] is not None) is sloped and np.shape(each["theta"]) == theta.shape
-    ]
+    """The numbers of the fit at theta; ``sloped``: with a gradient."""
+    some = [each for each in kept if sloped <= (each["gradient"] is not None) and each["theta"].shape == theta.shape]
     away = [float(np.abs(each["theta"] - theta).max(initial=0.0)) for each in some]
     if not away or not min(away) <= SAME_THETA:
         raise ValueError("it has no fit at a theta of its integration")
@@ -316,66 +318,108 @@ class Centre:
         The centre, then the fits that the widths were read off.
     peak : array (n,)
         Where the density is largest: a last Newton step from the centre, too short to be worth a fit.
+    known : list of Point
+        Those that have a correction.
+    model : CorrectionModel, where the correction is used
     """
 
     coordinates: Coordinates
     points: list[Point]
     peak: np.ndarray
+    known: list[Point]
+    model: CorrectionModel | None
 
+    def values(self, points: Sequence[Point], beyond: bool = True) -> np.ndarray:
+        """The log density of theta at points (K,), up to p(y)."""
+        plain = np.array([p.plain for p in points])
+        if not beyond or self.model is None:
+            return plain
+        return np.asarray(plain + self.model(np.array([p.theta for p in points])))
 
-def value_of(point: Point, beyond: bool) -> float:
-    """The log density of theta at a point, up to p(y)."""
-    return point.plain + (point.gain if beyond else 0.0)
+    def with_correction(self, point: Point) -> Centre:
+        """The same where the correction of one more point is known."""
+        model = self.model
+        if model is not None and point.usable:
+            model = model.with_point(point.theta, point.gain)
+        return replace(self, known=[*self.known, point], model=model)
 
 
 def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> Centre:
     """From the mode of the elbo, over the entries ``free``; ``beyond``: to that of the corrected evidence."""
     fitter.evidence.begin(learned.solution)
     (here,) = fitter.at([learned.theta], sloped=True)
-    beyond = beyond and here.usable
+    known, beyond = [here] if beyond else [], beyond and here.usable
     fitter.evidence.begin(here.solution)
     around: list[Point] = []
 
     def evaluate(thetas: list[np.ndarray]) -> list[Evaluation]:
-        around[:] = fitter.at(thetas, sloped=True)
-        return [Evaluation(p.theta, p.plain, p.slope, p.gain - here.gain) for p in around]
+        around[:] = fitter.at(thetas, sloped=True, plain=True)
+        return [Evaluation(p.theta, p.plain, p.slope) for p in around]
 
     held = set(range(learned.theta.size)) - set(free)
     mode = mode_of(fitter.evidence, learned.theta, hold=held, evaluate=evaluate)
     fitter.start_from([*around, here])
-    peak = here.theta
+    centre = Centre(Coordinates.straight(here.theta, mode.free, mode.directions), [here], here.theta, known, None)
     if beyond:
-        here, peak = _climbed(fitter, here, mode)
-    away = float(np.linalg.norm(mode.directions.T @ here.slope[mode.free]))  # sds to the mode of the elbo
-    beyond = beyond and away > NEAR_MODE
-    points: list[Point] = []
+        known += fitter.at(_star(fitter, here.theta, mode))
+        gains = [(p.theta, p.gain) for p in known if p.usable]
+        thetas, values = (np.array(each) for each in zip(*gains, strict=True))
+        centre = replace(centre, model=CorrectionModel(centre.coordinates, thetas, values))
+        centre, mode = _climbed(fitter, centre, mode)
+    (here,) = centre.points
 
     def values_at(thetas: list[np.ndarray]) -> list[float]:
-        points[:] = fitter.at(thetas, plain=not beyond)
-        corrected = beyond and all(point.usable for point in points)
-        return [value_of(point, corrected) - value_of(here, corrected) for point in points]
+        nonlocal centre
+        points[:] = fitter.at(thetas, plain=True)
+        for k, point in enumerate(points):
+            if centre.model is not None and here.plain - point.plain < SLOW_FALL:  # a long tail, far from the star
+                (points[k],) = fitter.corrected([point])
+                centre = centre.with_correction(points[k])
+        return list(centre.values(points) - centre.values([here]))
 
-    left = np.zeros(here.theta.size) if beyond else here.slope
-    mode = replace(mode, theta=here.theta, value=0.0, gradient=left)
-    return Centre(mode.coordinates(values_at), [here, *points], peak)
+    points: list[Point] = []
+    slope = here.slope if centre.model is None else here.slope + centre.model.slope(here.theta)
+    mode = replace(mode, theta=here.theta, value=0.0, gradient=slope)
+    bent = mode.coordinates(values_at)
+    model = None if centre.model is None else centre.model.moved(bent)
+    return replace(centre, coordinates=bent, points=[here, *points], model=model)
 
 
-def _climbed(fitter: Fitter, here: Point, mode: Mode) -> tuple[Point, np.ndarray]:
-    """Newton's steps to where the slope of the elbo and that of the correction cancel: the last fit, and the peak."""
-    (low, high), free, root = fitter.evidence.bounds.T, mode.free, mode.directions
-    # no ``Search``: the slope of the correction is known at the start alone, and stays
-    gains = np.where(np.isfinite(mode.moves), mode.moves, 0.0)
+def _star(fitter: Fitter, theta: np.ndarray, mode: Mode) -> list[np.ndarray]:
+    """Two points along each direction, as far as the bounds allow."""
+    low, high = fitter.evidence.bounds.T
+    out = []
+    for way in STAR * np.concatenate([mode.directions.T, -mode.directions.T]):
+        step = np.zeros(theta.size)
+        step[mode.free] = way
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.where(step > 0.0, high - theta, low - theta) / step
+        out.append(theta + step * min(1.0, 0.9 * float(room[step != 0.0].min(initial=np.inf))))
+    return out
+
+
+def _climbed(fitter: Fitter, centre: Centre, mode: Mode) -> tuple[Centre, Mode]:
+    """Newton's steps to where the slope of the elbo and that of the correction cancel, and the curvature there."""
+    (low, high), free, here, peak = fitter.evidence.bounds.T, mode.free, centre.points[0], centre.peak
+    model, root = centre.model, mode.directions
+    assert model is not None
+    # no ``Search``: curvatures are those at the start, and stay
+    sizes, axes = np.linalg.eigh(np.eye(len(free)) - root.T @ model.curvature @ root)
+    root = root @ (axes / np.sqrt(np.clip(sizes, 1.0 / MOST_CHANGE, MOST_CHANGE)))
     for _ in range(MOST_STEPS):
-        z = root.T @ (here.slope + gains)[free]
-        size = float(np.linalg.norm(z))
-        theta = here.theta.copy()
+        z = root.T @ (here.slope + model.slope(here.theta))[free]
+        size, theta = float(np.linalg.norm(z)), here.theta.copy()
         theta[free] += root @ (z * min(1.0, LONGEST_STEP / max(size, SHORTEST_STEP)))
         if not ((theta > low) & (theta < high)).all():
             break
+        peak = theta
         if size < SHORTEST_STEP:
-            return here, theta
-        (there,) = fitter.at([theta], sloped=True)
-        if not value_of(there, True) > value_of(here, True):
+            break
+        (there,) = fitter.at([theta], sloped=True, plain=True)
+        rise = np.diff(centre.values([here, there]))[0]
+        if not rise > 0.0:
             break
         here = there
-    return here, here.theta
+    inverse = np.linalg.inv(root)
+    mode = replace(mode, curvature=inverse.T @ inverse)
+    return replace(centre, points=[here], peak=peak), mode

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
@@ -114,9 +115,9 @@ class LogDensity:
         e, half = ndtri(net[:, :d]), net[:, d] < 0.5
         which = np.minimum(np.searchsorted(np.cumsum(share), 2.0 * net[:, d] - 1.0), share.size - 1)
         u = np.where(half[:, None], _WIDE * e, self._u[which] + e)
-        about = log_normal(u[:, None, :] - self._u[None]) + np.log(np.maximum(share, 1e-300))
-        wide = log_normal(u / _WIDE) - d * np.log(_WIDE)
-        return u, -np.logaddexp(wide + np.log(0.5), logsumexp(about, axis=1) + np.log(0.5)) - np.log(_NET)
+        about = np.exp(-0.5 * cdist(u, self._u, "sqeuclidean")) @ (share * (2.0 * np.pi) ** (-0.5 * d))
+        wide = np.exp(log_normal(u / _WIDE) - d * np.log(_WIDE))
+        return u, -np.log(0.5 * (wide + about)) - np.log(_NET)
 
     @cached_property
     def _weighted(self) -> tuple[np.ndarray, np.ndarray, float]:

@@ -1,0 +1,156 @@
+"""The corrected posterior at a theta by those at others near it: nothing is integrated again.
+
+    mean = m + s sum_j b_j (M_j - m_j) / s_j,     log sd = log s + sum_j b_j log(S_j / s_j),     sum_j b_j = 1
+
+m, s are q's own at this theta, m_j, s_j those of q and M_j, S_j the corrected ones at the others. What a correction
+does to a marginal, in units of its Gaussian, changes slowly with theta: its shape is that of the nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtr
+
+from ..files import Stored
+from ..linalg.arrays import Array, Seed, asarray, to_numpy
+from ..posterior import Posterior
+from ..priors.base import NewRows
+from .grids import GridMarginals, MarginalGrid
+from .posterior_on_grids import PosteriorOnGrids
+from .sites import GaussianFit
+
+if TYPE_CHECKING:
+    from .collapsed import Collapsed
+    from .corrected import Corrected
+
+_X = 0.25 * np.arange(-56, 57)  # the grid of a marginal that stays Gaussian
+
+Moments = tuple[np.ndarray, np.ndarray]  # means and variances under q
+
+
+class Interpolated(Stored, PosteriorOnGrids):
+    """What ``correct`` would return at ``solution``, interpolated; with none given, q as it is: Gaussian noise.
+
+    See ``Corrected`` for the attributes; here ``own`` is all that the correction adds.
+
+    Parameters
+    ----------
+    given : sequence of Corrected or Collapsed (m)
+        Those at other theta of the same model.
+    shares : array (m,) of sum 1
+        b.
+    nearest : int
+        Which of them has the shape.
+    gain : float
+        log p(y) less the elbo.
+    error : float
+        How far interpolation may have put it off.
+    """
+
+    method = "interpolated"
+
+    def __init__(
+        self,
+        solution: GaussianFit,
+        given: Sequence[Corrected | Collapsed] = (),
+        shares: np.ndarray | None = None,
+        nearest: int = 0,
+        gain: float = 0.0,
+        error: float = 0.0,
+    ) -> None:
+        self._given, self._shares, self._nearest = list(given), shares, nearest
+        self._posterior, self._fit, self.elbo = solution.posterior, solution, solution.elbo
+        self.own, self.pairs, self.log_evidence = gain, 0.0, solution.elbo + gain
+        self.log_evidence_se = error + (given[nearest].log_evidence_se if given else 0.0)
+        self.n_sites = given[nearest].n_sites if given else int(self._posterior.active.size)
+
+    @property
+    def trusted(self) -> bool:
+        return all(each.trusted for each in self._given)
+
+    @property
+    def nearer(self) -> bool:
+        return all(each.nearer for each in self._given)
+
+    @property
+    def marginals_trusted(self) -> bool:
+        return all(each.marginals_trusted for each in self._given)
+
+    @property
+    def status(self) -> str:
+        if not self._given:
+            return "the likelihood is Gaussian, and q the posterior"
+        return f"interpolated between {len(self._given)} hyperparameters: {self._given[self._nearest].status}"
+
+    @cached_property
+    def _grid(self) -> MarginalGrid:
+        return self._between(_of_rows, lambda each: each._grid)
+
+    @cached_property
+    def _latents(self) -> MarginalGrid:
+        return self._between(_of_latents, lambda each: each._latents)
+
+    def marginals_at(self, new: NewRows) -> GridMarginals:
+        """The marginals of eta at new rows."""
+        if self._given and new.design is None:  # their covariances with the latents are others at every theta
+            from .corrected import correct
+
+            return correct(self._fit, rough=True).marginals_at(new)  # type: ignore[return-value]
+
+        def moments(posterior: Posterior) -> Moments:
+            mean, variance = (to_numpy(v)[:, 0] for v in posterior.moments_at(new))
+            return mean, variance
+
+        return GridMarginals(self._between(moments, lambda each: each.marginals_at(new).grid), self._like)
+
+    def _between(
+        self,
+        moments: Callable[[Posterior], Moments],
+        grid: Callable[[Corrected | Collapsed], MarginalGrid],
+    ) -> MarginalGrid:
+        """Marginals from those of the others, in units of the Gaussian of each."""
+        mean, variance = moments(self._posterior)
+        sd = np.sqrt(variance)
+        if not self._given:
+            return MarginalGrid(mean, sd, _X, np.tile(-0.5 * _X * _X, (mean.size, 1)))
+        assert self._shares is not None
+        shift, stretch = np.zeros((2, mean.size))
+        for share, each in zip(self._shares, self._given, strict=True):
+            there, (m, v) = grid(each), moments(each._posterior)
+            scale = np.sqrt(np.where(v > 0.0, v, 1.0))
+            shift += share * (there.centre + there.scale * there.first - m) / scale
+            stretch += share * np.log(np.maximum(there.scale * np.sqrt(there.central(2)), 1e-300) / scale)
+        near = grid(self._given[self._nearest])
+        wide = sd * np.exp(stretch) / np.sqrt(np.maximum(near.central(2), 1e-300))
+        return MarginalGrid(mean + sd * shift - wide * near.first, wide, near.x, near.log_density)
+
+    def sample(self, size: int = 1, rng: Seed = None) -> Array:
+        """Joint draws of eta (size, N): those of q, each coordinate moved to its marginal here."""
+        return self._moved(self._grid, _of_rows(self._posterior), self._posterior.sample(size, rng))
+
+    def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
+        """Joint draws of z (size, L), in the same way."""
+        return self._moved(self._latents, _of_latents(self._posterior), self._posterior.sample_latents(size, rng))
+
+    def _moved(self, grid: MarginalGrid, moments: Moments, draws: Array) -> Array:
+        if not self._given:
+            return draws
+        mean, sd = moments[0], np.sqrt(np.where(moments[1] > 0.0, moments[1], 1.0))
+        levels = np.clip(ndtr((to_numpy(draws) - mean) / sd), 1e-12, 1.0 - 1e-12)
+        return asarray(grid.centre + grid.scale * grid.places(levels.T).T, self._like)
+
+    def __repr__(self) -> str:
+        return f"Interpolated(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g})"
+
+
+def _of_rows(posterior: Posterior) -> Moments:
+    mean, variance = (to_numpy(v)[:, 0] for v in posterior.moments)
+    return mean, variance
+
+
+def _of_latents(posterior: Posterior) -> Moments:
+    return to_numpy(posterior.latent_mean), to_numpy(posterior.latent_variance)
