@@ -21,8 +21,8 @@ from .sites import Correlations, GaussianFit, Observed, Sites, observations, sit
 
 if TYPE_CHECKING:
     from .collapsed import Collapsed
-    from .interpolated import Interpolated
     from .importance import ImportanceSample
+    from .interpolated import Interpolated
 
 _HELD = 3000  # sites whose correlations are held at once
 _COUPLED = 0.03  # nats of triples up to which marginals are trusted as the evidence is,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..corrections.collapsed import Collapsed
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
+    from ..corrections.interpolated import Interpolated
 
 
 _NEAR = 0.3  # log units: where a fit stagnated, its neighbours will
@@ -289,7 +290,7 @@ class Evidence(Objective[Learned]):
         return Learned(**vars(found), likelihood=self.split(best.theta)[1], prior=best.prior)
 
 
-def doubt_of(found: Corrected | Collapsed | ImportanceSample) -> str:
+def doubt_of(found: Corrected | Collapsed | Interpolated | ImportanceSample) -> str:
     """What a user should know of a corrected evidence first, as a sentence; empty where it is trusted."""
     if not found.nearer:
         return not_used(found.status)

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from ..corrections.collapsed import Collapsed
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
+    from ..corrections.interpolated import Interpolated
     from .model import Model
 
-    Corrections = Corrected | Collapsed | ImportanceSample
+    Corrections = Corrected | Collapsed | Interpolated | ImportanceSample
 
 _GRID = 2  # of the likelihood's own parameters that are averaged over on a lattice, which follows tails
 _COMPOSITE = 5  # the most on a composite design; more are on a star

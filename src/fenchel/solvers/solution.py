@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..corrections import Corrected
     from ..corrections.collapsed import Collapsed
     from ..corrections.importance import ImportanceSample
+    from ..corrections.interpolated import Interpolated
 
 _CERTIFICATE = ("elbo", "rounding", "quadrature", "certificate", "log_evidence", "optimal")
 _RUN = ("tol", "n_iter", "method")
@@ -138,7 +139,7 @@ class Solution(Stored):
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
 
     @stated()
-    def corrected(self) -> Corrected | Collapsed | ImportanceSample:
+    def corrected(self) -> Corrected | Collapsed | Interpolated | ImportanceSample:
         """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound.
 
         Effects of groups, intercepts or intercepts and slopes, are integrated out by quadrature where the fit has them.

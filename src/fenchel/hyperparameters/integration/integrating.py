@@ -312,7 +312,8 @@ def _carry(centre: Centre) -> bool:
 
 def _with_corrections(points: Sequence[Point], centre: Centre, missed: float) -> list[Point]:
     """Points that have no correction with one that is interpolated between those of others."""
-    given, model = [p.corrected for p in centre.known if p.usable], centre.model
+    given: list[Any] = [p.corrected for p in centre.known if p.usable]
+    model = centre.model
     if model is None or not _carry(centre):
         return list(points)
     out = []

@@ -3,8 +3,8 @@
 ``Fitter`` fits at given thetas: each fit starts on the plane through the first ones, and is kept as it finishes.
 
 ``centred`` goes from the mode of the elbo to that of the corrected evidence. The curvature is that of ``mode_of``. What
-the correction adds is read off 2 d + 1 points about the mode of the elbo (``CorrectionModel``), so that each of Newton's
-steps costs one fit and no correction.
+the correction adds is read off 2 d + 1 points about the mode of the elbo (``CorrectionModel``): each of Newton's steps
+costs one fit and no correction.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ...checks import problem
 from ...corrections import Corrected, correct
 from ...corrections.collapsed import Collapsed
 from ...corrections.importance import ImportanceSample
+from ...corrections.interpolated import Interpolated
 from ...linalg.arrays import to_numpy
 from ...problem import Problem
 from ...solvers.base import Callback
@@ -60,7 +61,7 @@ class Point:
     theta: np.ndarray
     log_prior: float
     solution: Solution
-    corrected: Corrected | Collapsed | ImportanceSample | None = None
+    corrected: Corrected | Collapsed | Interpolated | ImportanceSample | None = None
     gradient: np.ndarray | None = None
 
     @property
