@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 296, "lines": 71_100, "tokens": 586_900, "isinstance": 262, "getattr": 165}
+LIMITS = {"modules": 298, "lines": 71_600, "tokens": 589_000, "isinstance": 262, "getattr": 165}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 44_900,
@@ -27,7 +27,7 @@ ROOMS = {  # tokens
     "factors": 24_200,
     "files": 9_000,
     "gmrf": 28_700,
-    "hyperparameters": 40_300,
+    "hyperparameters": 42_100,
     "inputs": 9_300,
     "iterative": 16_500,
     "likelihoods": 64_100,
