@@ -663,7 +663,7 @@ def test_ordered_cells_are_imputed_by_mode_median_or_mean():
         assert filled["mean"].iloc[row][column] == pytest.approx(share @ levels)
     words = X["a"].map({1.0: "a", 2.0: "b", 5.0: "c", 9.0: "d"}).astype(pd.CategoricalDtype(list("abcd"), ordered=True))
     mixed = holes.assign(word=words)
-    with pytest.raises(ValueError, match="no numbers"):
+    with pytest.raises(ValueError, match="the levels of 'word' are not numbers"):
         ProbabilisticPCA(1, likelihood="ordinal").fit(mixed).impute(mixed, ordered="mean")
 
 

@@ -429,7 +429,7 @@ def test_more_errors():
     data = data.assign(y=rng.integers(0, 5, len(data)).astype(float))
     for change, given, sentence in (
         ({"y": np.nan}, {}, "every y is NaN; expected at least one observed row"),
-        ({}, {"trials": data["y"]}, r"trials meets likelihood=\"poisson\"; expected trials with"),
+        ({}, {"trials": data["y"]}, r"trials was given with likelihood=\"poisson\"; expected trials only with"),
         ({}, {"exposure": [1, 2, 3]}, r"exposure has shape \(3,\); expected a number, a column or \(200,\)"),
         ({"y": np.r_[-1, data["y"][1:]]}, {}, r"Poisson: y\[0\] = -1 is (negative|not a count)"),
         ({"y": 0.0}, {"exposure": 0.0}, "no row is observed"),

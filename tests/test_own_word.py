@@ -43,7 +43,7 @@ assert table.columns_[0].kind == "toy"
 for call, said in (
     (lambda: fenchel.fit("y ~ x", data, family="toys"), "toy"),
     (lambda: fenchel.fit("y ~ x", data, family="poisson", dispersion="~ x"), "one of .*toy"),
-    (lambda: fenchel.fit("y ~ x", data, family="toy", trials=3), 'trials meets likelihood="toy"'),
+    (lambda: fenchel.fit("y ~ x", data, family="toy", trials=3), 'trials was given with likelihood="toy"'),
     (lambda: fenchel.fit("y ~ x", data.assign(y=-1.0), family="toy"), "Toy: y"),
 ):
     try:

@@ -135,7 +135,9 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
     if plan.method is not None:
         points = {**points, "evidence": "corrected" if plan.corrects else "elbo"}
         mixture = integrate(*data, weights=target.weights, mode=found, method=plan.method, **points)
-    elif plan.corrects and not found.likelihood.objective.conjugate:
+    elif plan.corrects and found.likelihood.objective.conjugate:
+        found.maximises = "corrected"  # the elbo is the evidence
+    elif plan.corrects:
         if found.theta.size:
             again = {**search, "n_restarts": 0, "theta": found.theta}
             found = learn(*data, weights=target.weights, evidence="corrected", **again)

@@ -203,10 +203,7 @@ class Expression:
 
     def evaluate(self, frame: pd.DataFrame) -> np.ndarray:
         """Its columns (N, p) at the rows of a frame; the first call fixes levels, means and knots."""
-        from formulaic import SimpleFormula
         from formulaic.errors import DataMismatchWarning, FormulaicError
-
-        from .model_matrix import Materializer
 
         if type(self.formula) is not SimpleFormula:
             raise self.refuse(self.text, f"{self.text!r} has several sides", "one", "")
