@@ -113,6 +113,10 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
         """Not from draws: each observation left out has weights, and a tail, of its own."""
         raise problem("importance", "loo() was asked of draws", "Solution.loo(), by q, or corrected marginals' loo()")
 
+    def as_solution(self) -> None:
+        """Its slopes are not known."""
+        return None
+
     def instead_of(self, reason: str) -> Self:
         """The same, saying why it stands where an expansion was asked for."""
         self._because = reason

@@ -26,6 +26,10 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     def _latents(self) -> MarginalGrid:
         raise NotImplementedError
 
+    def as_solution(self) -> Any:
+        """What ``Family.gradient`` reads for the slopes of ``log_evidence``; None where they are not known."""
+        return None
+
     @property
     def _like(self) -> Array:
         return self._posterior.mean

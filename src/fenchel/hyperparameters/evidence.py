@@ -7,9 +7,9 @@ from the optimum is run until that error is some hundredths of the slope found l
 
     d log p(y|theta) / dtheta ~ d elbo / dtheta + d correction / dtheta
 
-The second part has no envelope: it is taken by central differences of the correction alone, two fits from warm starts
-for each entry of theta. The correction is smooth and small beside the elbo, so that a step of some thousandths of an
-e-fold leaves five digits of its slope, more than the search asks.
+The second part has no envelope. It is that of a diagonal quadratic through corrections at 2 d + 1 points
+(``CorrectionModel``): smooth and small beside the elbo, a correction needs no more. Groups that are integrated out have
+exact slopes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from ..problem import Problem
 from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution, restored
 from .base import Family
+from .correction_model import CorrectionModel
+from .mode import Coordinates
 from .objective import Evaluated, Found, Learned, Objective
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ _STEP = 1e-4  # of theta, in differences of gradients
 SETTLED_SHARE = 0.03  # of the rise from one fit to the next: what a fit that only steers may have left undone
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
 LONGEST_SHIFT = 2.0  # of any s by extrapolation
-_CORRECTION_STEP = 0.005  # in e-folds: the rounding of two fits over it, and its square as the error of the difference
+STAR = 0.25  # in e-folds: how far the points are from theta at which a model of the correction is read off
 
 
 class WarmStarts(NamedTuple):
@@ -305,35 +307,48 @@ def not_used(why: str) -> str:
 
 
 class CorrectedEvidence(Evidence):
-    """An ``Evidence`` whose value has the correction in it; every fit is run to ``tol``."""
+    """An ``Evidence`` whose value has the correction in it.
 
-    def fit(self, theta: np.ndarray) -> Solution:
-        self.allowed_gap = None  # a loose fit's correction would be another function of theta
-        return super().fit(theta)
+    Where the correction has exact slopes (groups integrated out) they are used. Elsewhere ``about`` reads a model of it
+    off the points about one theta, and its slopes are those of the model.
+    """
 
-    def correction(self, solution: Solution) -> float:
+    model: CorrectionModel | None = None
+
+    def about(self, theta: np.ndarray, found: Any) -> bool:
+        """Be ready for a search from theta, where the correction is ``found``; whether its slopes are exact.
+
+        The fit at theta was the last one.
+        """
+        self.model, exact = None, found.as_solution() is not None
+        if exact:
+            return True
+        known = [(theta, self._gain(found))]
+        for step in STAR * np.concatenate([np.eye(theta.size), -np.eye(theta.size)]):
+            there = np.clip(theta + step, *self.bounds.T)
+            self.allowed_gap = None  # a loose fit's correction would be another function of theta
+            if (there != theta).any():
+                known.append((there, self._gain(correct(self.fit(there), rough=True))))
+        thetas, gains = (np.array(each) for each in zip(*known, strict=True))
+        free = [i for i in range(theta.size) if self.bounds[i, 1] > self.bounds[i, 0]]
+        at = Coordinates.straight(theta, free, STAR * np.eye(len(free)))
+        self.model = CorrectionModel(at, thetas[np.isfinite(gains)], gains[np.isfinite(gains)])
+        return False
+
+    @staticmethod
+    def _gain(found: Any) -> float:
         """log p(y) less the elbo; not a number where the elbo is as near."""
-        found = correct(solution, rough=True)
-        return float(found.log_evidence - solution.elbo) if found.nearer else np.nan
+        return float(found.log_evidence - found.elbo) if found.nearer else np.nan
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = super().__call__(theta)
-        here, prior = self.solution, self.prior
-        gained = self.correction(here)
-        if not np.isfinite(gained):
-            return np.nan, gradient
-        slope = np.array([self._difference(theta, i, gained) for i in range(theta.size)])
-        self.solution, self.prior, self.warm = here, prior, self.warm._replace(last=here)
-        return value + gained, gradient + slope
-
-    def _difference(self, theta: np.ndarray, i: int, here: float) -> float:
-        """The correction's slope along one entry: between its two sides, or to one of them where the other is none."""
-        ends = np.clip(theta[i] + np.array([-_CORRECTION_STEP, _CORRECTION_STEP]), *self.bounds[i])
-        found = [(theta[i], here)]
-        for end in ends[ends != theta[i]]:
-            moved = theta.copy()
-            moved[i] = end
-            value = self.correction(self.fit(moved))
-            found += [(end, value)] if np.isfinite(value) else []
-        (a, low), (b, high) = min(found), max(found)
-        return (high - low) / (b - a) if b > a else 0.0
+        if self.model is not None:
+            value, gradient = super().__call__(theta)
+            return value + float(self.model(theta[None])[0]), gradient + self.model.slope(theta)
+        self.allowed_gap = None
+        found, (value, slope) = correct(self.fit(theta), rough=True), self.log_prior(theta)
+        exact: Any = found.as_solution()
+        if exact is None or not found.nearer:
+            return np.nan, slope
+        own = exact.likelihood_gradient() if theta.size > self.n_family else np.zeros(0)
+        gradient = self.family.gradient(exact, np.asarray(theta[: self.n_family], dtype=np.float64))
+        return found.log_evidence + value, np.concatenate([gradient, own]) + slope

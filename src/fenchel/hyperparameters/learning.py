@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import Refusal, count, numeric, problem, scalar
+from ..corrections.corrected import correct
 from ..files import searched, stated
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed
@@ -21,11 +22,14 @@ from ..linalg.machine import Tally, counting, note
 from ..solvers.base import Callback, Solver, reporting
 from ..tasks import Jobs, alone, check_jobs, run_tasks
 from .base import Family
-from .evidence import CorrectedEvidence, Evidence, doubt_of
+from .evidence import STAR, CorrectedEvidence, Evidence, doubt_of
 from .objective import Evaluated, Learned
 from .search import Search
 from .starting_points import beginnings
 
+MOST_ROUNDS = 4  # models of the correction, each about the mode by the last
+MISSED = 0.02  # nats: a correction that is farther from its model has another about it
+NEAR_STAR = 1.5  # times the distance of its points up to which a model serves
 _DRAWN = 10.0  # random starts lie within this of the likelihood's own parameters: their bounds are far wider
 
 
@@ -77,7 +81,7 @@ def learn(
         Of the inner fits, as in ``infer``.
     evidence : "elbo" or "corrected"
         "corrected" goes on from the best theta of the elbo to the mode of the evidence beyond the Gaussian
-        (``Solution.corrected``): two further fits for each hyperparameter and step. The elbo falls short of the
+        (``Solution.corrected``): two further fits and corrections for each hyperparameter. The elbo falls short of the
         evidence by more the larger a variance is, and so puts variances too low, most of all where a group has few
         binary rows. For Gaussian noise the two are the same, and no further fit is made. Where its own error says that
         the elbo is as near, theta stays the elbo's; where it is nearer but not to be trusted, it is used: a warning
@@ -161,15 +165,24 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
     if evidence.likelihood.objective.conjugate:
         best.maximises = "corrected"
         return best
-    found = best.solution.corrected()
+    out, found = best, correct(best.solution, rough=True)
     if not found.nearer:
         warnings.warn(f"learn: {doubt_of(found)}.", stacklevel=3)
         best.doubt = doubt_of(found)
         return best
-    out = Search(evidence, max_iter, gtol, report).run(best.theta)
+    for _ in range(MOST_ROUNDS):
+        before = out.theta
+        evidence.begin(out.solution)
+        exact = evidence.about(before, found)
+        out = Search(evidence, max_iter, gtol, report).run(before)
+        found = correct(out.solution, rough=True)
+        value = found.log_evidence + evidence.log_prior(out.theta)[0]
+        missed, out.objective = abs(value - out.objective), float(value)
+        if exact or (missed <= MISSED and np.abs(out.theta - before).max(initial=0.0) <= NEAR_STAR * STAR):
+            break
     out.n_evaluations = best.n_evaluations + evidence.n_evaluations
     out.n_newton, out.maximises = best.n_newton + evidence.n_newton, "corrected"
-    out.doubt = doubt_of(out.solution.corrected())
+    out.doubt = doubt_of(found)
     if out.doubt:
         warnings.warn(f"learn: {out.doubt}.", stacklevel=3)
     return out
