@@ -106,7 +106,7 @@ def measured(label: str, work: Any) -> Any:
 
 def crossed(family: str, rows: int, with_r: bool) -> None:
     data = ratings(family, rows)
-    fit = measured(f"{family}, {rows} rows", lambda: fenchel.fit(FORMULA, data, family))
+    fit = measured(f"{family}, {rows} rows", lambda: fenchel.fit(FORMULA, data, family, accuracy="fast"))
     sds = dict(zip(SDS, np.exp(fit.theta[:3]), strict=True))
     said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
     print(f"  x {fit.coefficients.loc['x', 'mean']:.4f}{said}", flush=True)
@@ -132,7 +132,7 @@ def levels(family: str, first: int, second: int, rows: int, engine: str) -> None
     y = eta + 1.2 * rng.normal(size=rows) if family == "gaussian" else rng.random(rows) < 1 / (1 + np.exp(-eta))
     data = pd.DataFrame({"y": np.asarray(y, dtype=float), "x": x, "s": s, "d": d})
     label = f"{family}, {first} x {second}"
-    fit = measured(label, lambda: fenchel.fit("y ~ x + (1|s) + (1|d)", data, family, engine=engine))
+    fit = measured(label, lambda: fenchel.fit("y ~ x + (1|s) + (1|d)", data, family, engine=engine, accuracy="fast"))
     sds = dict(zip(("s", "d"), np.exp(fit.theta[:2]), strict=True))
     said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
     noise = f"  noise {fit.found.likelihood.variance**0.5:.4f}" if family == "gaussian" else ""
@@ -162,7 +162,7 @@ def insteval(family: str, flat: bool) -> None:
     formula = "y ~ service + (1|s) + (1|d) + (1|dept)"
     priors = {f"(1|{name})": None for name in SDS} if flat else None
     label = f"InstEval, {family}{', flat' if flat else ''}"
-    fit = measured(label, lambda: fenchel.fit(formula, data, family, priors=priors))
+    fit = measured(label, lambda: fenchel.fit(formula, data, family, priors=priors, accuracy="fast"))
     sds = dict(zip(SDS, np.exp(fit.theta[:3]), strict=True))
     said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
     print(f"  service {fit.coefficients['mean'].iloc[1]:.4f}{said}", flush=True)
@@ -224,7 +224,7 @@ def interaction(regions: int) -> None:
 
     def work() -> Any:
         terms = [Interaction(ICAR("r", graph), RW1("t"))]
-        return fenchel.fit("y ~ icar(r) + rw1(t)", data, "poisson", terms=terms, graphs={"r": graph})
+        return fenchel.fit("y ~ icar(r) + rw1(t)", data, "poisson", terms=terms, graphs={"r": graph}, accuracy="fast")
 
     found = measured(f"type IV, {side * wide} x {times}", work)
     print(f"  theta {np.round(found.theta, 3)}", flush=True)
@@ -245,7 +245,7 @@ def main() -> None:
     asked = parser.parse_args()
     small = ratings("bernoulli", 500)
     for family in ("bernoulli", "gaussian"):
-        fenchel.fit(FORMULA, small, family)  # compile
+        fenchel.fit(FORMULA, small, family, accuracy="fast")  # compile
     learn(Poisson(), gmrf.stack([(gmrf.iid(50), np.arange(50))], fixed=np.arange(50.0)[:, None]), np.arange(50.0))
     head = f"{'problem':<28}{'cpu s':>9}{'wall s':>9}{'evaluations':>12}{'newton':>8}{'factor':>8}"
     print(head + f"{'inverse':>8}{'product':>8}{'MiB':>8}  estimates")

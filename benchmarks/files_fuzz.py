@@ -51,7 +51,7 @@ def models(data: pd.DataFrame) -> dict[str, Callable[[], Any]]:
     names = sorted(set(data.g))
     ring = {"W": pd.DataFrame(np.eye(8, k=1) + np.eye(8, k=-1), index=names, columns=names)}
     return {
-        "base": lambda: fenchel.fit(BASE, data),
+        "base": lambda: fenchel.fit(BASE, data, accuracy="fast"),
         "smooth": lambda: fenchel.fit("y ~ s(x, k=5) + bs(z, df=4) + poly(x, 2) + rw1(t)", data),
         "areal": lambda: fenchel.fit("k ~ x*a + bym2(g, W) + (z|a)", data, "poisson", env=ring),
         "points": lambda: fenchel.fit("y ~ matern(x, z)", data),

@@ -51,7 +51,9 @@ def germany(repeat: int) -> None:
     def formula() -> Any:
         graphs = {"district": data.adjacency}
         return (
-            fenchel.Model("deaths ~ bym2(district)", frame, "poisson", exposure="expected", graphs=graphs).fit().found
+            fenchel.Model("deaths ~ bym2(district)", frame, "poisson", exposure="expected", graphs=graphs)
+            .fit(accuracy="fast")
+            .found
         )
 
     def parts() -> Any:
@@ -101,7 +103,9 @@ def interactions(kinds: list[str], down: int = 10, across: int = 10, times: int 
         formula = f"y ~ bym2(r) + rw1(t) + {TYPES[kind]}"
         with Peak() as peak:
             fit, clock, processor = timed(
-                lambda formula=formula: fenchel.fit(formula, data, "poisson", exposure="expected", graphs={"r": graph})
+                lambda formula=formula: fenchel.fit(
+                    formula, data, "poisson", exposure="expected", graphs={"r": graph}, accuracy="fast"
+                )
             )
         found = fit.found
         print(

@@ -83,7 +83,7 @@ def case(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of edges and knots that are too few, on purpose
         model = fenchel.Model(formula(method, edge, neighbours, knots), data[~out], family=family)
-        fit = model.fit()
+        fit = model.fit(accuracy="fast")
         model = fit.model  # with the mesh or the neighbours of its ranges
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     term, y = model.sum.effects[0], data["y"].to_numpy(dtype=float)

@@ -44,7 +44,7 @@ def drawn(rng: np.random.Generator, family: str) -> pd.DataFrame:
 
 def intervals(data: pd.DataFrame, family: str, flat: bool = False) -> pd.DataFrame:
     """mean, lower and upper of every parameter."""
-    fit = fenchel.fit(f"y ~ x + {TERM}", data, family, priors={TERM: None} if flat else None)
+    fit = fenchel.fit(f"y ~ x + {TERM}", data, family, priors={TERM: None} if flat else None, accuracy="fast")
     found = fit.hyperparameters.rename(columns={"value": "mean"})
     found.index = [" ".join(key) for key in found.index]
     return pd.concat([fit.coefficients[["mean", "lower", "upper"]], found])

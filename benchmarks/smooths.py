@@ -121,7 +121,7 @@ class Case:
             priors |= {"noise": None} if self.family == "gaussian" else {}
         start = time.perf_counter()
         model = fenchel.Model(self.formula, rows, self.ours, fixed_sd=WIDE if flat else 10.0, priors=priors)
-        fitted = model.fit()
+        fitted = model.fit(accuracy="fast")
         seconds = time.perf_counter() - start
         if not fitted.converged:
             raise SystemExit(f"{self.name} did not converge: {fitted.found.status}")

@@ -12,6 +12,7 @@ from tiers import pytest_addoption, pytest_collection_modifyitems, pytest_config
 
 import fenchel.likelihoods
 import fenchel.priors
+from fenchel import gates
 from fenchel.likelihoods import Likelihood
 from fenchel.priors import Prior
 
@@ -24,6 +25,17 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("fenchel")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fast_by_default():
+    """Fits of formulas are plain ones unless a test asks for more: nothing is done beyond them unasked.
+
+    ``test_models_accuracy.py`` is about the default; commands and examples that run in a process of their own have it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gates, "UNASKED_SECONDS", 0.0)
+        yield
 
 
 def concrete(room, base):

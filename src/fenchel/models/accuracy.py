@@ -74,7 +74,9 @@ class Dial:
             corrects = self.method is not None or self.evidence == "corrected"
             return Plan(self.method, corrects, "" if corrects else "as asked")
         if self.accuracy == "fast" or (is_loading() and next_search() != "accuracy"):
-            return Plan(why="accuracy='fast'")
+            return Plan(why="accuracy='fast'" if self.accuracy == "fast" else "")
+        if self.accuracy == "auto" and not gates.UNASKED_SECONDS:
+            return Plan()
         return searched(
             "accuracy",
             lambda: _chosen(plain, self.accuracy, seconds),

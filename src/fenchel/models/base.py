@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
     from .fitted import FittedModel
     from .model import Model
+    from .remarks import Remark
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,12 @@ class Engine:
 
         return certificate(fit)
 
-    def remarks(self, fit: FitTables) -> list[str]:
+    def doubts(self, fit: FitTables) -> list[str]:
+        """Why the hyperparameters, or an average over them, are not to be believed."""
+        known = [fit.found.doubt] if fit.found.doubt and fit.integrated is None else []
+        return [*known, *([] if fit.mixture is None else fit.mixture.doubts)]
+
+    def remarks(self, fit: FitTables) -> list[Remark]:
         """What a reader should know of the data and of the fit, a sentence each."""
         from . import remarks
 

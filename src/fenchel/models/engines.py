@@ -199,9 +199,13 @@ class IterativeEngine(Engine):
     def certificate(self, fit: FitTables) -> list[str]:
         return fit.found.stated()  # type: ignore[attr-defined]
 
-    def remarks(self, fit: FitTables) -> list[str]:
+    def doubts(self, fit: FitTables) -> list[str]:
+        return []
+
+    def remarks(self, fit: FitTables) -> list[remarks.Remark]:
         """Of the data, of what the prior decides, and where more probes would help."""
-        return [*super().remarks(fit), *fit.found.remarks]  # type: ignore[attr-defined]
+        own = fit.found.remarks  # type: ignore[attr-defined]
+        return [*super().remarks(fit), *(remarks.Remark(text, "probes", 1) for text in own)]
 
 
 def _spread(fit: FitTables, covariance: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from . import tables
 from .accuracy import in_words
 from .base import DIRECT, Engine
 from .capabilities import check
+from .remarks import Remark
 from .stated_priors import prior_table
 
 if TYPE_CHECKING:
@@ -144,10 +145,10 @@ class FitTables:
         return in_words(self)
 
     @cached_property
-    def remarks(self) -> list[str]:
+    def remarks(self) -> list[Remark]:
         """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
         if self.parts:
-            return [f"{name}: {sentence}" for name, part in self.parts.items() for sentence in part.remarks]
+            return [Remark(f"{name}: {r}", r.name, r.severity) for name, p in self.parts.items() for r in p.remarks]
         return self.engine.remarks(self)
 
     @stated()

@@ -32,6 +32,7 @@ from ..row_scores import LeaveOneOut
 from ..tasks import Jobs
 from . import averages, predictions, row_criteria
 from .capabilities import check
+from .fit_check import FitCheck, in_full
 from .fit_tables import FitTables
 
 if TYPE_CHECKING:
@@ -292,6 +293,15 @@ class FittedModel(FitTables, Stored):
         """The widely applicable information criterion, row by row; ``loo`` is the better one."""
         check(self, "waic")
         return self.model.reduction.scores(self, row_criteria.information)
+
+    def check(self) -> FitCheck:
+        """What to worry about in this fit, the worst first: it prints as a list of sentences.
+
+        Whether a prior decides, a correction is large or not to be trusted, rows are separated, groups say nothing of
+        their variance, a mesh is coarse, predictions of single rows are off, or a few rows pull. The summary shows the
+        worst of what is known without further work; this call also predicts each row from the others.
+        """
+        return in_full(self)
 
     # -- pictures and files ------------------------------------------------------------------------
     def plot(self, name: Any = None, ax: Any = None) -> Any:

@@ -35,7 +35,7 @@ from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
 from .model_matrix import INTERCEPT
 from .partition_rows import PartitionReader, TableRequest, measure, read_kinds, rows_for_all, sketch
-from .remarks import warn, warn_of
+from .remarks import Remark, warn, warn_of
 from .response import Target
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class PartitionedEngine(Engine):
     def evidence(self, fit: FitTables) -> Any:
         return self.parabola
 
-    def remarks(self, fit: FitTables) -> list[str]:
+    def remarks(self, fit: FitTables) -> list[Remark]:
         """None: they would need the rows."""
         return []
 

@@ -50,6 +50,19 @@ _WEAK = 2.5  # prior sd of what one sd of a column does, below which the user ha
 _NO_VARIANCE = 0.01  # of the scale of y: an sd below it, under a flat prior, is none
 
 
+class Remark(str):
+    """A sentence, with what it is of (``name``) and how much it matters: 3, answers may be wrong; 2, the data say
+    little; 1, worth knowing."""
+
+    name: str
+    severity: int
+
+    def __new__(cls, text: str, name: str, severity: int = 2) -> Remark:
+        out = super().__new__(cls, text)
+        out.name, out.severity = name, severity
+        return out
+
+
 def warn(sentences: Sequence[str], stacklevel: int = 1) -> None:
     """All of them in one warning, at the line that called the library, or ``stacklevel`` up where that is further."""
     if sentences and not is_loading():
@@ -74,14 +87,19 @@ def of_data(model: Model, family_given: bool) -> list[str]:
                 )
     if not family_given:
         out += [text for text in [_likely_family(model)] if text is not None]
-    own = [*model.sum.columns.complaints(), *of_terms(model), *_of_groups(model), *_all_the_same(model)]
-    return [*out, *own]
+    return [*out, *model.sum.columns.complaints(), *of_terms(model), *of_rows(model)]
 
 
-def of_terms(model: Model) -> list[str]:
+def of_rows(model: Model) -> list[Remark]:
+    """Of groups and of y."""
+    groups = [Remark(text, "groups") for text in _of_groups(model)]
+    return [*groups, *(Remark(text, "response") for text in _all_the_same(model))]
+
+
+def of_terms(model: Model) -> list[Remark]:
     """What terms have to say of the data; the intervals of a Cox model's baseline are not the user's."""
     terms = model.reduction.own_terms(model.sum.terms)
-    return [sentence for term in terms for sentence in term.remarks(model.sum.terms)]
+    return [Remark(sentence, str(term.name), 1) for term in terms for sentence in term.remarks(model.sum.terms)]
 
 
 def _of_groups(model: Model) -> list[str]:
@@ -207,19 +225,16 @@ def warn_of(fit: FitTables) -> None:
         warnings.warn(f"Model: {over.status}.", ConvergenceWarning, stacklevel=callers_line())
 
 
-def of_fit(fit: FitTables) -> list[str]:
+def of_fit(fit: FitTables) -> list[Remark]:
     """What the prior decides and the data do not, and what terms have to say of where they were learned."""
-    own = [sentence for term, theta in fit.model.sum.thetas(fit.theta) for sentence in term.remarks_at(theta)]
-    return [
-        *_without_variance(fit),
-        *_without_noise(fit),
-        *endless(fit).values(),
-        *own,
-        *_of_separated(_separated(fit)),
-    ]
+    thetas = fit.model.sum.thetas(fit.theta)
+    own = [Remark(text, str(term.name)) for term, theta in thetas for text in term.remarks_at(theta)]
+    bounds = [*_without_variance(fit), *_without_noise(fit), *endless(fit).values()]
+    separated = [Remark(text, "separation") for text in _of_separated(_separated(fit))]
+    return [*(Remark(text, "variance", 1) for text in bounds), *own, *separated]
 
 
-def undetermined(fit: FitTables) -> list[str]:
+def undetermined(fit: FitTables) -> list[Remark]:
     """Of the likelihood's own parameters of which the prior says more than a tenth of what is known."""
     model, n = fit.model, fit.theta.size
     entries, bounds, out = model.own_priors.likelihood.entries(), model.own_priors.bounds, []
@@ -234,7 +249,8 @@ def undetermined(fit: FitTables) -> list[str]:
             continue
         words = described(entry.prior, scale_of(entry), (float(ends[0]), float(ends[1])))[0]
         what = name if name == entry.name else f"{name}, {entry.name}"
-        out.append(f"the data hardly bound {what!r}: its interval is largely that of its prior, {words}")
+        text = f"the data hardly bound {what!r}: its interval is largely that of its prior, {words}"
+        out.append(Remark(text, "prior"))
     return out
 
 

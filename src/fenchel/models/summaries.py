@@ -14,8 +14,8 @@ from ..plots.base import short_name
 from ..report import Block, Bullets, Picture, Section, Table, write_report
 from ..terms import Term
 from .capabilities import answers
+from .fit_check import at_once
 from .pictures import Panel, draw_map, panels_of, plot, plot_coefficients
-from .remarks import undetermined
 from .row_criteria import WORDS, kinds_of, plot_check
 from .stated_priors import prior_table, term_named
 from .tables import initials
@@ -42,10 +42,7 @@ def certificate(fit: FitTables) -> list[str]:
     if np.isinf(sol.gap) and sol.certificate == "stationarity":
         proof = "a stationary point, of a family that is not log-concave: another may be better"
     first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
-    known = [fit.found.doubt] if fit.found.doubt else []
-    averaged = [] if fit.mixture is None else fit.mixture.doubts  # over theta, or over the likelihood's own parameters
-    doubts = [f"CHECK: {doubt}" for doubt in (*(known if fit.integrated is None else ()), *averaged)]
-    return [*doubts, first] if fit.converged else [*doubts, first, fit.found.status]
+    return [first] if fit.converged else [first, fit.found.status]
 
 
 def described(model: Model) -> list[str]:
@@ -64,13 +61,13 @@ def summary(fit: FitTables) -> str:
     if fit.parts:
         top = f"{word}: two fits that share nothing, gap {fit.gap:.1e} nats, log evidence at least {fit.elbo:.3f}"
         pages = [f"-- {_title(name)} --\n{summary(part)}" for name, part in fit.parts.items()]
-        return "\n\n".join([top, *pages])
+        return "\n\n".join([f"{fit.accuracy}\n{top}", *pages])
     first, *why = fit.engine.certificate(fit)
-    why += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in undetermined(fit)]
-    both = [fit.accuracy, first] if first.startswith("converged") else [first, fit.accuracy]
-    lines = [*both, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
-    if fit.remarks:
-        lines += ["", "remarks", *(f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks)]
+    worst = at_once(fit).first
+    proof = [first, *(f"  {line}" for line in why)]
+    both = [fit.accuracy, *proof] if fit.converged else [*proof, fit.accuracy]
+    lines = [worst, *both] if worst.startswith("CHECK") and fit.converged else [*both, worst]
+    lines += ["", model.formula, *(f"  {line}" for line in described(model))]
     shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
@@ -145,13 +142,17 @@ def sections(fit: FittedModel, geometry: dict[str, Any]) -> list[Section]:
     """What the page of a fitted model says, the certificate first."""
     first, *why = fit.engine.certificate(fit)
     return [
-        Section("Fit", [fit.accuracy, f"{first}.", *why, Bullets(described(fit.model), "The model and its rows:")]),
+        Section("Fit", [f"{fit.accuracy}.", f"{first}.", *why, f"{at_once(fit).first}.", _words(fit)]),
         Section("Coefficients", _coefficients(fit)),
         *([Section("Hyperparameters", _hyperparameters(fit))] if len(fit.hyperparameters) else []),
         *(Section(str(name), _effect(fit, name, geometry)) for name in fit.effects),
         Section("Does the model make such data?", _check(fit)),
         Section("Priors", [_plain(fit.priors, "Every prior of the model")]),
     ]
+
+
+def _words(fit: FittedModel) -> Block:
+    return Bullets(described(fit.model), "The model and its rows:")
 
 
 # -- blocks -------------------------------------------------------------------------------------------------

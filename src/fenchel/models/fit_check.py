@@ -1,0 +1,204 @@
+"""What to worry about in a fit, worst first: ``fit.check()``.
+
+The sentences of ``remarks.py`` are of the data and of what the prior decides; here are those of the answers themselves.
+
+prior         theta moves when the scale of its prior is doubled: over the points that were integrated over by
+              w_k p'(theta_k) / p(theta_k), at the mode by the curvature, C (log p' - log p)'
+correction    large where the Gaussian is used, or not to be trusted; k-hat is that of draws in its place
+prediction    where y lies in its prediction from the others (PIT) is not uniform: by Kolmogorov's distance
+rows          of which one moves its own eta by more than three sds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..hyperparameters.priors import Density
+from ..linalg.arrays import to_numpy
+from . import remarks
+from .capabilities import answers
+from .remarks import Remark
+from .row_criteria import pit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fit_tables import FitTables
+    from .fitted import FittedModel
+
+WRONG, LITTLE, NOTE = 3, 2, 1  # answers may be wrong; the data say little; worth knowing
+_MOVES = 0.3  # sds of theta, from which on a prior decides
+_SHORT = 0.5  # nats of the evidence, from which on a Gaussian is short of it
+_UNIFORM = 1.63  # sqrt(N) times Kolmogorov's distance: one in a hundred right models has more
+_PULLS = 3.0  # sds of eta that a row may move its own
+_SHOWN = 3  # rows that are named
+CURES = {
+    "search": "n_restarts=5 starts elsewhere; another prior, or fewer terms",
+    "answers": "state priors of the hyperparameters, or hold the answers against MCMC",
+    "correction": "accuracy='high', or solution.importance()",
+    "prior": "state the prior knowingly: priors={...}; fit.priors has all of them",
+    "separation": "state a prior of the coefficient, or leave its column out",
+    "groups": "leave the term out, or make its levels fewer",
+    "response": "look at y",
+    "prediction": "fit.plot_check('pit') shows how; another family, or a term that is missing",
+    "rows": "look at these rows; a family with heavier tails",
+}
+
+
+class FitCheck:
+    """What ``fit.check()`` returns: it prints as a list, the worst first.
+
+    Attributes
+    ----------
+    remarks : list of Remark
+    """
+
+    def __init__(self, found: list[Remark]) -> None:
+        self.remarks = sorted(dict.fromkeys(found), key=lambda remark: -remark.severity)
+
+    @property
+    def sentences(self) -> list[str]:
+        """The worst first."""
+        return [f"{remark[0].upper()}{remark[1:]}." for remark in self.remarks]
+
+    @property
+    def first(self) -> str:
+        """The worst in one line, and how many more there are."""
+        if not self.remarks:
+            return "check: nothing to worry about"
+        worst, more = self.remarks[0], len(self.remarks) - 1
+        word = "CHECK" if worst.severity == WRONG else "check"
+        return f"{word}: {worst}" + (f"; fit.check() has {more} more" if more else "")
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row each: name, severity (3: answers may be wrong, 2: the data say little, 1: a note), sentence, cure."""
+        import pandas as pd
+
+        cures = [CURES.get(remark.name, "") for remark in self.remarks]
+        columns = {"name": [r.name for r in self.remarks], "severity": [r.severity for r in self.remarks]}
+        return pd.DataFrame({**columns, "sentence": self.sentences, "what_to_do": cures})
+
+    def __len__(self) -> int:
+        return len(self.remarks)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sentences)
+
+    def __repr__(self) -> str:
+        if not self.remarks:
+            return "nothing to worry about"
+        cures = [f" ({CURES[r.name]})" if r.name in CURES else "" for r in self.remarks]
+        return "\n".join(f"{i + 1}. {text}{cure}" for i, (text, cure) in enumerate(zip(self, cures, strict=True)))
+
+
+def at_once(fit: FitTables) -> FitCheck:
+    """What is known of a fit without further work."""
+    found = [Remark(f"{name}: {r}", r.name, r.severity) for name, p in fit.parts.items() for r in at_once(p).remarks]
+    if fit.parts:
+        return FitCheck(found)
+    found += [Remark(doubt, "answers", WRONG) for doubt in fit.engine.doubts(fit)]
+    if not fit.converged:
+        found.append(Remark(f"the fit did not converge: {fit.found.status}", "search", WRONG))
+    if fit.answers is not None and not fit.answers.marginals_trusted:
+        found.append(Remark(fit.answers.status, "correction", WRONG))
+    own = fit.engine.keeps_rows
+    found += [*(remarks.of_rows(fit.model) if own else []), *fit.remarks, *remarks.undetermined(fit)]
+    return FitCheck([*found, *(_moved_by_priors(fit) if own else [])])
+
+
+def in_full(fit: FittedModel) -> FitCheck:
+    """The same, with what leave-one-out and a correction say."""
+    found = list(at_once(fit).remarks)
+    for name, part in fit.parts.items() or {"": fit}.items():
+        more = [*_short_of_evidence(part), *_of_predictions(part), *_of_rows(part)]
+        found += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
+    return FitCheck(found)
+
+
+def _moved_by_priors(fit: FitTables) -> list[Remark]:
+    """Of sds and ranges whose prior decides."""
+    entries = [(term, h) for term in fit.model.sum.effects for h in term.hyperparameters]
+    over, out = fit.integrated, []
+    for i, (term, h) in enumerate(entries):
+        prior = h.prior
+        if prior is None or not (h.size is not None or h.name.startswith("range")) or i in fit.found.at_bounds:
+            continue
+
+        def gain(theta: float, prior: Density = prior) -> tuple[float, float]:
+            wide, own = prior(theta - float(np.log(2.0))), prior(theta)
+            return wide[0] - own[0], wide[1] - own[1]
+
+        if over is None:
+            here, variance = float(fit.theta[i]), float(fit.theta_covariance[i, i])
+            there = here + variance * gain(here)[1]
+        else:
+            at, w = over.thetas[:, i], over.weights
+            moved = w * np.exp([gain(theta)[0] for theta in at])
+            here, there = float(w @ at), float(moved @ at / moved.sum())
+            variance = float(w @ (at - here) ** 2)
+        if variance > 0.0 and abs(there - here) > _MOVES * np.sqrt(variance):
+            values = f"{h.value(there):.3g} instead of {h.value(here):.3g}"
+            text = f"the prior of the {h.name} of {term.name} decides: with twice its scale it would be {values}"
+            out.append(Remark(text, "prior", LITTLE))
+    return out
+
+
+def _short_of_evidence(fit: FittedModel) -> list[Remark]:
+    """Where the Gaussian is used, and a correction says that it falls short."""
+    plain = fit.integrated is None or fit.integrated.evidence == "elbo"
+    if (
+        not plain
+        or fit.answers is not None
+        or fit.found.likelihood.objective.conjugate
+        or not answers(fit, "corrected")
+    ):
+        return []
+    found = fit.solution.corrected()
+    short = float(found.log_evidence - fit.solution.elbo)
+    if found.method != "clusters" and not found.trusted:
+        return [Remark(f"a correction is not to be trusted: {found.status}", "correction", LITTLE)]
+    if short < _SHORT:
+        return []
+    text = (
+        f"the Gaussian falls short of the evidence by {short:.2g} nats: sds of groups and of coefficients may be small"
+    )
+    return [Remark(text, "correction", LITTLE)]
+
+
+def _of_predictions(fit: FittedModel) -> list[Remark]:
+    """Whether each row lies in its prediction from the others as often as it should."""
+    if not answers(fit, "loo") or fit.model.reduction.predictors(fit.model):
+        return []
+    ends = pit(fit)
+    below, upto = (np.asarray(end)[~np.isnan(ends.below)] for end in ends)
+    at = np.linspace(0.0, 1.0, 201)[1:-1]
+    wide = np.maximum(upto - below, 1e-12)
+    share = np.clip((at[:, None] - below) / wide, 0.0, 1.0).mean(axis=1)
+    far = float(np.sqrt(below.size) * np.abs(share - at).max())
+    if far < _UNIFORM:
+        return []
+    spread = float(((below + upto) / 2 - 0.5).var() + (wide**2).mean() / 12)
+    how = "too sure" if spread > 1 / 12 else "not sure enough"
+    text = f"rows lie elsewhere in their predictions than they should (PIT, {far:.1f} where {_UNIFORM} is rare): {how}"
+    return [Remark(text, "prediction", LITTLE)]
+
+
+def _of_rows(fit: FittedModel) -> list[Remark]:
+    """Rows that pull their own eta far from where the others have it."""
+    if not answers(fit, "loo") or not answers(fit, "predict"):
+        return []
+    found, kept = fit.loo(), fit.model.kept
+    mean, sd = to_numpy(fit.posterior.mean), np.sqrt(to_numpy(fit.posterior.variance))
+    pull = np.abs(to_numpy(found.mean)[kept] - mean) / sd
+    pull = np.nan_to_num(pull if pull.ndim == 1 else pull.max(axis=1))
+    far = [k for k in np.argsort(-pull) if pull[k] > _PULLS]
+    if not far:
+        return []
+    names = ", ".join(f"{fit.model.data_index[kept[k]]} (by {pull[k]:.1f} sds)" for k in far[:_SHOWN])
+    text = f"{len(far)} rows pull their own eta by more than three sds, {names} the most"
+    if len(far) == 1:
+        text = f"the row {names} pulls its own eta"
+    return [Remark(text, "rows", NOTE)]

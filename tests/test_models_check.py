@@ -1,0 +1,106 @@
+"""What to worry about in a fit: each worry is raised where it is, against a refit or a count, and not elsewhere."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fenchel
+from fenchel.models.fit_check import FitCheck
+from fenchel.models.remarks import Remark
+
+RNG = np.random.default_rng(11)
+N = 120
+DATA = pd.DataFrame({"x": RNG.normal(size=N), "g": np.arange(N) % 4, "row": np.arange(N)})
+DATA["y"] = 0.5 * DATA.x + np.array([-3.0, 1.0, 2.0, 4.0])[DATA.g] + RNG.normal(size=N)
+DATA["count"] = RNG.poisson(np.exp(0.5 + 0.3 * DATA.x))
+
+
+def fit(formula, family="gaussian", data=DATA, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fenchel.fit(formula, data, family, **options)
+
+
+def names(found):
+    return found.to_frame()["name"].tolist()
+
+
+def test_a_good_fit_has_nothing_to_worry_about():
+    found = fit("count ~ x", "poisson").check()
+    assert len(found) == 0
+    assert repr(found) == "nothing to worry about"
+    assert list(found.to_frame().columns) == ["name", "severity", "sentence", "what_to_do"]
+    assert "check: nothing to worry about" in fit("count ~ x", "poisson").summary().splitlines()
+
+
+def test_the_worst_comes_first_and_once():
+    found = FitCheck([Remark("a", "x", 1), Remark("b", "y", 3), Remark("a", "x", 1)])
+    assert found.sentences == ["B.", "A."]
+    assert found.first == "CHECK: b; fit.check() has 1 more"
+
+
+@pytest.mark.parametrize("options", [{"accuracy": "high"}, {"accuracy": "fast"}])
+def test_a_prior_that_decides_is_named_with_what_a_wider_one_gives(options):
+    tight, wide = ({"(1|g)": fenchel.PC(sd=sd, alpha=0.01)} for sd in (0.5, 1.0))
+    found = fit("y ~ x + (1|g)", priors=tight, **options)
+    (text,) = [s for s in found.check().sentences if "decides" in s]
+    assert text.startswith("The prior of the sd of (1|g) decides: with twice its scale it would be ")
+    said, was = (float(part.split()[0].rstrip(".")) for part in text.partition(" would be ")[2].split(" instead of "))
+    again = fit("y ~ x + (1|g)", priors=wide, **options)
+
+    def middle(one):  # exp of the mean of log sd, or the mode
+        return np.exp(one.theta[0] if one.integrated is None else one.integrated.weights @ one.integrated.thetas[:, 0])
+
+    assert was == pytest.approx(middle(found), rel=0.01)
+    assert said == pytest.approx(middle(again), rel=0.15)
+    assert "decides" in found.summary().split("\n\n")[0]
+    assert "prior" not in names(fit("y ~ x + (1|g)", **options).check())
+
+
+def test_counts_that_spread_more_than_poisson_are_seen_in_their_predictions():
+    spread = DATA.assign(count=RNG.negative_binomial(0.7, 0.1, N))
+    (text,) = [s for s in fit("count ~ x", "poisson", spread).check().sentences if "PIT" in s]
+    assert text.endswith("too sure.")
+    assert "prediction" not in names(fit("count ~ x", "negative-binomial", spread).check())
+
+
+def test_a_row_that_pulls_is_named():
+    far = pd.concat([DATA, pd.DataFrame({"x": [25.0], "g": [0], "y": [-40.0]})], ignore_index=True)
+    found = fit("y ~ x", data=far).check()
+    assert any(text.startswith(f"The row {N} ") for text in found)
+
+
+def test_a_gaussian_that_falls_short_says_by_how_much():
+    rng = np.random.default_rng(1)
+    g = np.repeat(np.arange(80), 4)
+    data = pd.DataFrame({"g": g, "b": (2.5 * rng.normal(size=80)[g] + rng.logistic(size=320) > 0).astype(int)})
+    plain = fit("b ~ (1|g)", "bernoulli", data, accuracy="fast")
+    short = plain.solution.corrected().log_evidence - plain.elbo
+    (text,) = [s for s in plain.check().sentences if "falls short" in s]
+    assert f"by {short:.2g} nats" in text
+    assert "correction" not in names(fit("b ~ (1|g)", "bernoulli", data, accuracy="high").check())
+
+
+def test_separation_and_groups_of_one_row_are_among_them():
+    data = DATA.assign(b=(DATA.x > 0).astype(int))
+    assert "separation" in names(fit("b ~ x", "bernoulli", data).check())
+    assert "groups" in names(fit("y ~ x + (1|row)", data=DATA).check())
+
+
+def test_every_kind_of_model_answers():
+    data = DATA.assign(
+        kind=RNG.choice(list("abc"), N), level=RNG.integers(0, 3, N), time=RNG.exponential(size=N), event=1,
+        extra=np.where(RNG.random(N) < 0.3, 0, DATA["count"] + 1),
+    )  # fmt: skip
+    for formula, family, options in (
+        ("kind ~ x", "multinomial", {}),
+        ("level ~ x", "ordinal", {}),
+        ("cens(time, event) ~ x", "cox", {}),
+        ("extra ~ x + (1|row)", "hurdle-poisson", {"zero": "~ x"}),
+        ("y ~ x + (1|g) + (1|row)", "gaussian", {"engine": "iterative"}),
+    ):
+        found = fit(formula, family, data, **options).check()
+        assert found.sentences == list(found)
+        assert len(found.to_frame()) == len(found)
