@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 298, "lines": 71_600, "tokens": 589_000, "isinstance": 262, "getattr": 165}
+LIMITS = {"modules": 299, "lines": 72_200, "tokens": 590_800, "isinstance": 262, "getattr": 165}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 44_900,

@@ -71,7 +71,7 @@ def test_separated_rows_are_announced(data, family):
     formula = "y | trials(5) ~ x" if family == "binomial" else "y ~ x"
     with pytest.warns(UserWarning, match="little of the coefficient 'x' beyond its sign: rows are separated"):
         fit = fenchel.fit(formula, data.assign(y=y), family)
-    assert "The data say little of the coefficient 'x' beyond its sign" in fit.summary()
+    assert any(text.startswith("The data say little of the coefficient 'x' beyond its sign") for text in fit.check())
     stated = {"x": Normal(0.0, 1.0)}  # which decides knowingly
     assert _said(lambda: fenchel.fit(formula, data.assign(y=y), family, priors=stated)) == []
 
