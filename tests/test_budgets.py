@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 299, "lines": 72_200, "tokens": 590_800, "isinstance": 262, "getattr": 165}
+LIMITS = {"modules": 300, "lines": 72_600, "tokens": 593_500, "isinstance": 262, "getattr": 165}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 44_900,
@@ -26,7 +26,7 @@ ROOMS = {  # tokens
     "estimators": 20_400,
     "factors": 24_200,
     "files": 9_000,
-    "gmrf": 28_700,
+    "gmrf": 29_900,
     "hyperparameters": 42_100,
     "inputs": 9_300,
     "iterative": 16_500,
@@ -35,9 +35,9 @@ ROOMS = {  # tokens
     "models": 77_700,
     "paper": 34_200,
     "plots": 15_400,
-    "priors": 35_300,
+    "priors": 35_600,
     "solvers": 12_900,
-    "terms": 33_600,
+    "terms": 34_800,
 }
 TOKENS_OF_A_FILE = 4250
 ANOTHER_ROOMS_CLASS = 39  # isinstance of a class that is imported from another room

@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import kv
+import scipy.sparse as sp
+import scipy.sparse.linalg
+from scipy.special import gamma, j0, kv
 from scipy.stats import multivariate_normal
 
 import fenchel
-from fenchel.gmrf.spde import diffusion, matern_field
+from fenchel.gmrf.spde import diffusion, matern_field, n_fields, rational
 from fenchel.hyperparameters import PCRange
 from fenchel.plots import plot_surface
 from fenchel.priors import DenseCovariance
@@ -21,7 +23,7 @@ def matern(X, Y, reach, nu):
     """The covariance at sd 1, by Bessel functions."""
     d = np.sqrt(8 * nu) / reach * np.linalg.norm(X[:, None] - Y[None], axis=2)
     with np.errstate(invalid="ignore"):
-        return np.where(d > 0, 2.0 ** (1 - nu) * d**nu * kv(nu, d), 1.0)
+        return np.where(d > 0, 2.0 ** (1 - nu) / gamma(nu) * d**nu * kv(nu, d), 1.0)
 
 
 @pytest.mark.parametrize("nu", [1, 2])
@@ -32,6 +34,67 @@ def test_a_field_has_the_covariance_of_matern(nu):
     S = W @ np.linalg.solve(Q.toarray(), W.T.toarray())
     np.testing.assert_allclose(S, 4.0 * matern(grid, grid, 0.3, nu), atol=4 * 0.05)  # a tenth of the range an edge
     assert np.diag(S).mean() == pytest.approx(4.0, rel=0.01)
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5])
+def test_a_field_of_a_fraction_has_the_covariance_of_matern(nu):
+    made = fenchel.mesh(SQUARE, edge=0.025, collar=0.5)
+    at = made.nodes[(np.abs(made.nodes - 0.5) < 0.4).all(axis=1)][::23]  # a rough field varies less between nodes
+    W, Q = sp.hstack([made.design(at)] * n_fields(nu)), diffusion(made, nu)(np.log([2.0, 0.3]))[0]
+    S = W @ scipy.sparse.linalg.spsolve(Q, W.T.tocsc()).toarray()
+    np.testing.assert_allclose(S, 4.0 * matern(at, at, 0.3, nu), atol=4 * 0.04)
+    assert np.diag(S).mean() == pytest.approx(4.0, rel=0.04)
+
+
+@pytest.mark.parametrize("nu", [0.3, 0.5, 1.5, 2.7])
+def test_the_rational_field_has_the_covariance_of_matern_in_the_plane(nu):
+    """By an integral over the spectrum, 0.02 of the variance as ``spde.py`` says, without a mesh."""
+    (a, r), p, d = rational(nu), int(np.ceil(nu)), np.linspace(0.1, 4.0, 30)
+    u = np.linspace(0.0, 2000.0, 2_000_001)[1:]  # of k / kappa: y = 1 + u^2
+    y = 1.0 + u**2
+    density = sum(each / (y**p * (y + shift)) for shift, each in zip(a, r, strict=True))
+    found = [2.0 * nu * np.sum(density * j0(u * at) * u) * (u[1] - u[0]) for at in d]
+    exact = matern(np.zeros((1, 2)), np.column_stack([d / np.sqrt(8 * nu), 0 * d]), 1.0, nu)[0]
+    np.testing.assert_allclose(found, exact, atol=0.02)
+
+
+@pytest.mark.parametrize("nu", [0.0, 0.5, 1.5, "two ranges"])
+def test_slopes_of_rough_fields_are_differences_and_the_evidence_is_the_dense_one(nu):
+    made = fenchel.mesh(SQUARE, edge=0.25, collar=0.3)
+    build = diffusion(made, nu)
+    theta = np.array([0.3, np.log(0.5), np.log(3.0)])[: 3 if nu == "two ranges" else 2]
+    slopes = build(theta)[1]
+    for i, step in enumerate(1e-5 * np.eye(theta.size)):
+        numeric = (build(theta + step)[0] - build(theta - step)[0]) / 2e-5
+        np.testing.assert_allclose(slopes[i].toarray(), numeric.toarray(), atol=1e-6 * abs(numeric).max())
+    X = np.random.default_rng(2).random((60, 2))
+    y = np.sin(6.0 * X[:, 0]) + X[:, 1]
+    term = SumOfTerms([Matern("x", "y", mesh=made, nu=nu)], DataTable("here", {"x": X[:, 0], "y": X[:, 1]}))
+    family, noise = term.family(), 0.04
+    Q, W = family.at(theta).precision.toarray(), term.new_rows(theta, DataTable("here", dict(zip("xy", X.T)))).design
+    sol = fenchel.infer(fenchel.Gaussian(noise), family.at(theta), y, tol=1e-12)
+    S = W @ np.linalg.solve(Q, W.T.toarray()) + noise * np.eye(60)
+    assert sol.elbo == pytest.approx(multivariate_normal(np.zeros(60), S).logpdf(y), abs=1e-6)
+
+
+def test_a_field_of_two_ranges_has_its_covariance():
+    made = fenchel.mesh(SQUARE, edge=0.02, collar=0.5)
+    grid = made.nodes[(np.abs(made.nodes - 0.5) < 0.35).all(axis=1)][::31]
+    theta = np.array([0.0, np.log(0.4), np.log(2.0)])
+    S = made.design(grid) @ scipy.sparse.linalg.spsolve(
+        diffusion(made, "two ranges")(theta)[0], made.design(grid).T.tocsc()
+    )
+    d = np.sqrt(8.0) / 0.4 * np.linalg.norm(grid[:, None] - grid[None], axis=2)
+    with np.errstate(invalid="ignore"):
+        exact = np.where(d > 0, (kv(0, d) - kv(0, 3.0 * d)) / np.log(3.0), 1.0)
+    np.testing.assert_allclose(S.toarray(), exact, atol=0.05)
+
+
+def test_the_roughest_field_has_its_sd_on_the_mesh():
+    made = fenchel.mesh(SQUARE, edge=0.04, collar=0.5)
+    inner = (np.abs(made.nodes - 0.5) < 0.4).all(axis=1)
+    Q = diffusion(made, 0.0)(np.log([2.0, 0.4]))[0]
+    assert np.sqrt(np.diag(np.linalg.inv(Q.toarray()))[inner]).mean() == pytest.approx(2.0, rel=0.03)
 
 
 def test_finer_meshes_are_nearer():
@@ -67,6 +130,43 @@ def test_gaussian_regression_as_with_the_covariance_itself():
     gain = np.linalg.solve(K + noise * np.eye(150), matern(X, new, 4.0, 1)).T
     np.testing.assert_allclose(h, gain @ y, atol=0.05)
     np.testing.assert_allclose(np.sqrt(rho), np.sqrt(1 - np.sum(gain * matern(new, X, 4.0, 1), axis=1)), atol=0.03)
+
+
+def test_variances_in_a_hole_are_those_of_the_dense_posterior(monkeypatch):
+    X, f, rng = points(400, seed=4)
+    hole = (np.abs(X - 5.0) < 2.5).all(axis=1)
+    data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "y": f + 0.3 * rng.normal(size=400)})
+    fit = fenchel.fit("y ~ e + matern(e, n, nu=1, edge=0.6)", data[~hole])
+    new = pd.DataFrame({"e": 3.0 + 4.0 * rng.random(200), "n": 3.0 + 4.0 * rng.random(200)})
+    seen = []
+    solves = fenchel.priors.sparsity.row_quadratic
+    monkeypatch.setattr(
+        fenchel.priors.sparsity, "row_quadratic", lambda factor, W: seen.append(W.shape[0]) or solves(factor, W)
+    )
+    sd = fit.predict(new, kind="link", interval=0.9)["sd"]
+    assert sum(seen) == 0  # nodes without data have no entry beside the intercept, and are not solved for
+    design = fit.model.sum.new_rows(fit.theta, fit.model.table(new)).design
+    prior = fit.model.sum.family().at(fit.theta[:2])
+    W, noise = prior.design.csr(), np.exp(fit.theta[2])
+    A = prior.precision.toarray() + (W.T @ W).toarray() / noise
+    np.testing.assert_allclose(sd**2, np.diag(design @ np.linalg.solve(A, design.T.toarray())), rtol=1e-8)
+
+
+def test_smoothness_is_chosen_by_the_evidence():
+    rng = np.random.default_rng(1)
+    X = rng.random((600, 2))
+    rough, smooth = (
+        np.linalg.cholesky(matern(X, X, 0.4, nu) + 1e-7 * np.eye(600)) @ rng.normal(size=600) for nu in (0.5, 2.0)
+    )
+    noise = 0.05 * rng.normal(size=600)
+    data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "rough": rough + noise, "smooth": smooth + noise})
+    fit = fenchel.fit("rough ~ matern(e, n)", data)
+    term = fit.model.sum.effects[0]
+    assert term.nu in (0.5, "two ranges")
+    assert term.trials.evidence[term.nu] > term.trials.evidence[1.0] + 2.0
+    assert "nats of evidence more than" in fit.summary()
+    assert fenchel.fit("smooth ~ matern(e, n)", data).model.sum.effects[0].nu in (1.5, 2.0)
+    assert fenchel.fit("smooth ~ matern(e, n, nu=1)", data).model.sum.effects[0].nu == 1.0
 
 
 def test_a_formula_with_a_field_a_group_and_a_covariate(tmp_path):
@@ -203,8 +303,10 @@ def test_what_a_field_refuses():
     fenchel.Model("y ~ vecchia(lon, lat)", data)  # a range each, in a unit each
     fenchel.Model("y ~ matern(lon, lat)", data.assign(lat=X[:, 1]))  # at the equator they are one unit
     fenchel.Model("y ~ matern(lon, lat)", data.assign(lat=5e6 + X[:, 1]))
-    with pytest.raises(ValueError, match=r"nu = 1.5 is not known; expected 1 or 2. Half-integers have vecchia"):
-        Matern("lon", "lat", nu=1.5)
+    with pytest.raises(ValueError, match=r"nu = 7; expected 0, between 0.1 and 3, or 'two ranges'"):
+        Matern("lon", "lat", nu=7)
+    with pytest.raises(ValueError, match="nu is not an array of real numbers"):
+        Matern("lon", "lat", nu="rough")
     with pytest.raises(ValueError, match=r"all rows of matern\(a, b\) are at one point"):
         Matern("a", "b").read(DataTable("here", {"a": [1.0, 1.0], "b": [2.0, 2.0]}), 1.0)
     with pytest.raises(ValueError, match=r"mesh is a str; expected a Mesh such as fenchel.mesh"):
@@ -232,7 +334,7 @@ def test_a_long_range_has_a_wide_collar_and_the_evidence_of_the_dense_field():
     P = rng.uniform(-10.0, 10.0, (200, 2))
     y = np.sin(P[:, 0] / 4) + np.cos(P[:, 1] / 4) + 0.3 * rng.normal(size=200)
     data = pd.DataFrame({"x": P[:, 0], "z": P[:, 1], "y": y})
-    fit = fenchel.fit("y ~ matern(x, z)", data)
+    fit = fenchel.fit("y ~ matern(x, z, nu=1)", data)
     (term,) = fit.model.sum.effects
     sd, reach, noise = fit.hyperparameters["value"]
     assert reach > 10.0
@@ -244,7 +346,7 @@ def test_a_long_range_has_a_wide_collar_and_the_evidence_of_the_dense_field():
     np.testing.assert_allclose(own, sd, rtol=0.05)  # a collar of 0.3 of the extent leaves it too large
     S = sd**2 * matern(P, P, reach, 1) + noise**2 * np.eye(200) + (10 * y.std()) ** 2
     assert fit.elbo == pytest.approx(multivariate_normal(np.full(200, y.mean()), S).logpdf(y), abs=0.3)
-    again = fenchel.fit("y ~ matern(x, z, edge=2.0)", data).model.sum.effects[0]
+    again = fenchel.fit("y ~ matern(x, z, nu=1, edge=2.0)", data).model.sum.effects[0]
     assert again.final
     assert again.mesh.edge == pytest.approx(2.0, rel=0.05)
 
@@ -287,9 +389,9 @@ def test_a_field_far_from_the_bulk_has_its_variance_and_no_correlation(tmp_path)
         fit = fenchel.fit("y ~ matern(x, z)", data)
     (term,) = fit.model.sum.effects
     A = term.mesh.design(data[["x", "z"]].to_numpy(), "here").toarray()
-    S = A @ np.linalg.solve(term.precision(fit.theta[:2])[0].toarray(), A.T)
+    S = A @ np.linalg.solve(term.precision(np.log([0.8, 3.0]))[0].toarray(), A.T)  # the collar is 1.5 ranges wide
     np.testing.assert_allclose(S[0, 1:], 0.0, atol=1e-12)
-    assert S[0, 0] == pytest.approx(np.exp(2 * fit.theta[0]), rel=0.05)
+    assert S[0, 0] == pytest.approx(0.64, rel=0.05)
     fit.save(tmp_path / "fit")
     new = pd.DataFrame({"x": [3.0, 500.5, 250.0], "z": [4.0, 1.0, 1.0]})
     np.testing.assert_allclose(fenchel.load(tmp_path / "fit").predict(new), fit.predict(new))
@@ -335,7 +437,7 @@ def test_a_field_without_noise_beside_it_has_a_coarser_mesh():
     assert np.sqrt(np.mean(off**2)) < 0.06
     assert np.abs(off).max() < 0.3
     np.testing.assert_allclose(link["sd"], exact.sd, rtol=0.15)
-    own = fenchel.Model("y ~ matern(x, z) + (1|row)", data.assign(row=np.arange(100)), "binomial", trials="n")
+    own = fenchel.Model("y ~ matern(x, z, nu=1) + (1|row)", data.assign(row=np.arange(100)), "binomial", trials="n")
     table = own.table(own.frame)
     finer = own.sum.settled(np.log([1.0, 1.0, 1.0]), table, noise=False)  # groups of a row each are noise
     assert finer.effects[0].mesh.edge == pytest.approx(1.0 / 12.0, rel=0.02)

@@ -2,6 +2,7 @@
 
     ScaledStructure      Q = R / sd^2, theta = log sd
     Combination          Q = sum_j c_j(theta) M_j, matrices of one pattern
+    SharedBlocks         Q = diag(Q_1(theta), Q_2(theta), ...), fields of one theta
     Remembered           any other, made once a theta: the prior and the gradient there ask for the same matrices
     RepeatedCovariance   Q = I_n kron S^-1, one covariance repeated over groups
     DiagonalSum          Q = diag(sum_j rates_j / sd_j^2)
@@ -84,12 +85,68 @@ class DiffusionRates:
 
     weights: np.ndarray
     powers: np.ndarray
-    nu: int = 1
+    nu: float = 1.0
 
     def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         kappa = np.sqrt(8.0 * self.nu) / np.exp(theta[1])
         c = self.weights * kappa**self.powers * np.exp(-2.0 * theta[0])
         return c, [-2.0 * c, -self.powers * c]
+
+
+@dataclass(frozen=True)
+class TwoRangeRates:
+    """Of a field of two ranges; theta = (log sd, log range, log(ratio - 1)).
+
+    c = t (kappa^4 ratio^2, kappa^2 (1 + ratio^2), 1),    t = log(ratio) / (2 pi kappa^2 (ratio^2 - 1) sd^2)
+    """
+
+    def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        k, excess = 8.0 * np.exp(-2.0 * theta[1]), float(np.exp(theta[2]))
+        ratio = 1.0 + excess
+        log_ratio = float(np.log1p(excess))
+        square = excess * (2.0 + excess)  # ratio^2 - 1
+        t = log_ratio / (2.0 * np.pi * k * square * np.exp(2.0 * theta[0]))
+        c = t * np.array([k * k * ratio**2, k * (1.0 + ratio**2), 1.0])
+        in_range = t * np.array([-2.0 * k * k * ratio**2, 0.0, 2.0])
+        slope = excess / (ratio * log_ratio) - 2.0 * excess * ratio / square  # d log t / d log(ratio - 1)
+        in_ratio = c * slope + t * 2.0 * excess * ratio * np.array([k * k, k, 0.0])
+        return c, [-2.0 * c, in_range, in_ratio]
+
+
+@dataclass(frozen=True)
+class FirstOrderRates:
+    """Of the field nu = 0, kappa^2 C + G, whose variance the mesh bounds by its ``cutoff``.
+
+    c = t (kappa^2, 1),    t = log(1 + cutoff / kappa^2) / (4 pi sd^2),    theta = (log sd, log range)
+    """
+
+    cutoff: float
+
+    def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        k = 8.0 * float(np.exp(-2.0 * theta[1]))
+        scale = np.exp(-2.0 * theta[0]) / (4.0 * np.pi)
+        t = scale * float(np.log1p(self.cutoff / k))
+        slope = scale * 2.0 * self.cutoff / (k + self.cutoff)
+        c = t * np.array([k, 1.0])
+        return c, [-2.0 * c, slope * np.array([k, 1.0]) - t * np.array([2.0 * k, 0.0])]
+
+
+@dataclass(frozen=True)
+class SharedBlocks:
+    """Q = diag(Q_1(theta), Q_2(theta), ...): independent fields of one theta."""
+
+    parts: tuple[Precision, ...]
+
+    @staticmethod
+    def of(parts: Sequence[Precision]) -> Precision:
+        """One of them stands alone."""
+        return parts[0] if len(parts) == 1 else SharedBlocks(tuple(parts))
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        made = [part(theta) for part in self.parts]
+        joined = lambda blocks: sp.block_diag(blocks, format="csc")
+        slopes = zip(*(slopes for _, slopes in made), strict=True)
+        return joined([Q for Q, _ in made]), [joined(each) for each in slopes]
 
 
 class Remembered:

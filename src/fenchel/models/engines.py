@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "direct", "iterative")
 _SHARE = 0.25  # share of the memory that a factor may take, since some four of its size are held at once
 _DEAR_ROW = 2e4  # multiplications a row: a factor that takes more is dear, and a start is looked for without one
+_DEAR_AGAIN = 60.0  # seconds that a finer model may take before its price is stated
 _TOL = 1e-4  # relative gap, where none is asked for
 
 
@@ -124,12 +125,25 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
     """
     target, fitted, begun = model.target, model, time.process_time()
     sum_: SumOfTerms | None = model.sum
+    own: np.ndarray | None = None  # the likelihood's part of theta
     while sum_ is not None:  # again where terms choose at theta, such as the grid of a process
         fitted = model if sum_ is model.sum else copy.copy(model)
         fitted.sum = sum_
-        start = search_start(fitted, search["n_restarts"], search["progress"])
-        found = learn(target.likelihood, sum_.family(), target.y, weights=target.weights, **search, **start)
-        sum_ = sum_.settled(found.theta, model.table(model.frame), bool(found.likelihood.theta_names))
+        family = sum_.family()
+        if own is None:
+            start = search_start(fitted, search["n_restarts"], search["progress"])
+        else:  # near where the last search ended
+            start = {"theta": np.concatenate([family.theta, own])}
+        began = time.perf_counter()
+        found = learn(target.likelihood, family, target.y, weights=target.weights, **search, **start)
+        spent, n_before, own = time.perf_counter() - began, family.n_latents, found.theta[family.theta.size :]
+        noise = bool(found.likelihood.theta_names)
+        sum_ = sum_.settled(found.theta, model.table(model.frame), noise, found.objective)
+        n_latents = 0 if sum_ is None else sum(term.n_latents for term in sum_.effects)
+        price = spent * (n_latents / n_before) ** 1.5  # as the work of a factor grows in the plane
+        if price > _DEAR_AGAIN:
+            finer = f"learned once more with {n_latents} latents where it had {n_before}, in about {price:.0f} s"
+            remarks.warn([f"{finer}. The coarser model is that of edge=, the edge of its mesh"])
     plan, mixture, answers = dial.plan(FittedModel(fitted, found), time.process_time() - begun), None, None
     data = target.likelihood, fitted.sum.family(), target.y
     if plan.method is not None:

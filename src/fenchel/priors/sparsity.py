@@ -32,6 +32,8 @@ from .constraints import checked_constraints
 
 _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
 _SAME = 1e-13  # by how much, relatively, the ratios of entries may differ that are one number
+_SHARED = 0.5  # of new rows: a column that more of them touch is solved for, where there are not too many of these
+_MOST_SHARED = 64  # columns
 _PAIRS = 2**22  # pairs of latents that rows touch, looked up at a time
 
 
@@ -389,11 +391,29 @@ class Pattern:
     def quadratic(self, factor: Factorisation, W: Any) -> np.ndarray:
         """diag(W V W') of any rows: from the selected inverse where they are many and it holds their entries.
 
-        Then the time grows with the rows; a solve for each takes as long as there are latents.
+        Then the time grows with the rows; a solve for each takes as long as there are latents. Columns that most rows
+        share, such as an intercept, are solved for once each: a latent without data has no entry beside them.
         """
+        if W.shape[0] <= gates.SOLVED_ROWS:
+            return row_quadratic(factor, W)
+        shared = np.flatnonzero(np.bincount(W.indices, minlength=W.shape[1]) > _SHARED * W.shape[0])
+        if not 0 < shared.size <= _MOST_SHARED:
+            return self._by_pairs(factor, W)
+        F, one = W[:, shared], np.zeros((W.shape[1], shared.size))
+        one[shared, np.arange(shared.size)] = 1.0
+        V = factor.solve(one)
+        own = np.ones(W.shape[1])
+        own[shared] = 0.0
+        N = sp.csr_array(W @ sp.diags_array(own))
+        N.eliminate_zeros()
+        both = 2.0 * (N @ V) + F @ V[shared]
+        return self._by_pairs(factor, N) + np.asarray(F.multiply(both).sum(axis=1)).ravel()
+
+    def _by_pairs(self, factor: Factorisation, W: Any) -> np.ndarray:
+        """The same by the selected inverse, and by solves of the rows that have entries outside of it."""
         out, solved = np.empty(W.shape[0]), [np.arange(0)]
         widest = int(np.diff(W.indptr).max(initial=1)) ** 2
-        if W.shape[0] <= gates.SOLVED_ROWS or widest > self.indices.size:
+        if widest > self.indices.size:
             return row_quadratic(factor, W)
         step = max(1, _PAIRS // widest)
         for a in range(0, W.shape[0], step):

@@ -294,6 +294,7 @@ class Term(Stated, ABC):
     group: Any = None  # columns whose levels have effects, or curves, of their own
     by: Hashable = None  # a column that multiplies the effect
     one_a_point: ClassVar[bool] = False  # whether it has one latent for each distinct point of its inputs
+    compares: bool = False  # whether it chooses by the evidence of several fits (``settled``)
     on_mesh: ClassVar[bool] = False  # whether it is a field of the plane on a mesh
     over_regions: ClassVar[bool] = False  # whether the levels are rows of a matrix: nodes of a graph
     outside: Mapping[str, tuple[float, float]] = MappingProxyType({})  # slopes whose 0 is outside of the data
@@ -366,11 +367,11 @@ class Term(Stated, ABC):
         """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
         raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
 
-    def settled(self, theta: np.ndarray, noise: bool = True) -> Self | None:
+    def settled(self, theta: np.ndarray, noise: bool = True, evidence: float = 0.0) -> Self | None:
         """The same term, starting at theta, with choices that it makes there (which points are neighbours).
 
-        ``noise``: rows have a variance of their own that is learned beside it. None, the default, where it makes none,
-        or they would be much the same.
+        ``noise``: rows have a variance of their own that is learned beside it; ``evidence``: of the model there. None,
+        the default, where it makes none, or they would be much the same.
         """
         return None
 

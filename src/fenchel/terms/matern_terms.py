@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -16,16 +16,17 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
-from ..checks import choice, instance, numeric, problem, scalar
+from ..checks import instance, numeric, problem, scalar
 from ..gmrf.mesh import Mesh
 from ..gmrf.mesh_making import LINK, Bulk, bulk_of, gaps, remade
 from ..gmrf.mesh_making import mesh as triangulated
-from ..gmrf.precisions import Combination
-from ..gmrf.spde import BARRIER, correlation, diffusion
+from ..gmrf.precisions import Precision
+from ..gmrf.spde import BARRIER, TWO_RANGES, correlation, cutoff, diffusion, n_fields, smoothness
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataColumn, DataTable, Kind
 from .base import Term, TermRows, effect_range, stationary_sd
 from .forecast import Unseen, UnseenPoints
+from .smoothness import LEAST_ROWS, Smoothness, SmoothnessTrials, ratio_of_ranges, started
 
 # -- Columns of coordinates, and what a user should know of them and of times: rows far from the others, degrees ---
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
@@ -143,10 +144,14 @@ _COARSE = 9.0  # edges a range below which a finer mesh is made: noise is 5 % hi
 _ALONE = 5.0  # edges a range on a finer mesh without noise beside the field: means are within 0.06 sd, sds within 15 %
 _COARSE_ALONE = 4.0  # edges a range below which one is made there
 _FINEST = 160  # edges along the extent of one that is made so
+_FINEST_ROUGH = 320  # the same of a field rougher than nu = 1, where rows are as near
 _FAR = 0.5  # extents: a longer range has a wider collar
 _FARTHEST = 2.0  # extents: the widest collar
 _INDEPENDENT = 4.0  # ranges: a field is independent at two points this far apart, to 1e-4
 _SHORT = 4.0  # edges a range below which a remark says so
+_SPACING = (
+    2.0  # mean distances of rows: the shortest edge under a field rougher than nu = 1, so that nodes have a few rows
+)
 SIDE = 40  # points of the longer side of the grid where a field is shown
 
 
@@ -160,8 +165,12 @@ class Matern(Term):
     mesh : Mesh, optional
         Of ``fenchel.mesh``; default: one of the points of the fit, and where the range turns out to be short for its
         edges a finer one, or long for its collar a wider one, on which it is learned once more.
-    nu : 1 or 2
-        Smoothness.
+    nu : float or "two ranges", optional
+        Smoothness, 0.1 to 3: 1/2 is an exponential covariance. "two ranges" has a second, shorter range, below which
+        the field is as smooth as with nu = 1, and towards the first it is rougher than 1/2; 0 is its limit, where the
+        mesh decides how rough. Default: among 0, 1/2, 1, 3/2, 2 and "two ranges" by the evidence on the first mesh,
+        which tells of long distances, as predictions across gaps need them; 1 with fewer than 100 rows or with
+        barriers. ``details`` says by how much. Fractions have two latents a node.
     edge : float, optional
         Of the mesh that is made.
     prior_range : (r, a), optional
@@ -190,10 +199,13 @@ class Matern(Term):
 
     on_mesh = True
 
-    made: Combination
+    made: Precision
     mesh: Mesh
     odd: Sequence[str] = ()  # what a user should know of its coordinates
     final: bool = False  # the mesh is as fine as the range asks for
+    nu: Smoothness = 1.0
+    trials: SmoothnessTrials = SmoothnessTrials()
+    spacing: float = 0.0  # mean distance of rows
     low: np.ndarray  # of the bulk of the coordinates that fit has seen, with ``high``
     high: np.ndarray
 
@@ -203,20 +215,19 @@ class Matern(Term):
         y: Hashable,
         *,
         mesh: Mesh | None = None,
-        nu: float = 1,
+        nu: Smoothness | None = None,
         edge: float | None = None,
         prior_range: Sequence[float] | None = None,
         prior_sd: Sequence[float] | None = None,
         barrier: float = BARRIER,
         name: Hashable = None,
     ) -> None:
-        advice = "Half-integers have vecchia(x, y, kernel='matern32') in the plane." if nu in (0.5, 1.5, 2.5) else ""
-        choice("matern", "nu", nu, (1, 2), advice)
         if mesh is not None:
             instance("matern", "mesh", mesh, Mesh, "fenchel.mesh(points)")
             if edge is not None:
                 raise problem("matern", "both mesh and edge are given", "one of them", "The mesh has its edge.")
-        self.inputs, self.given, self.nu, self.wanted = (x, y), mesh, int(nu), edge
+        self.inputs, self.given, self.wanted = (x, y), mesh, edge
+        self.asked = None if nu is None else smoothness("matern", nu)
         self.prior_range = pc_pair("matern", "prior_range", prior_range)
         self.prior_sd = pc_pair("matern", "prior_sd", prior_sd)
         self.barrier = scalar("matern", "barrier", barrier, 0.0)
@@ -232,7 +243,10 @@ class Matern(Term):
             raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
         bulk = bulk_of(X)
         out.odd, out.low, out.high = coordinate_remarks(self.inputs, X, bulk, table.places), bulk.low, bulk.high
+        out.spacing = float(np.sqrt(np.prod(bulk.high - bulk.low) / len(X)))
+        out.nu = 1.0 if self.asked is None else self.asked
         out._on(triangulated(X, edge=self.wanted) if self.given is None else self.given)
+        out.compares = self.asked is None and len(X) >= LEAST_ROWS and not out.mesh.barrier.any()
         extent, edge = bulk.extent, out.mesh.edge
         shortest = (max(edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
         bounds = float(np.log(0.5 * edge)), float(np.log(10.0 * max(extent, edge)))
@@ -241,37 +255,67 @@ class Matern(Term):
         if self.prior_sd is not None:
             size = replace(size, prior=PCDeviation(*self.prior_sd))
         out.hyperparameters = size, effect_range("range", start, bounds, shortest, 2)
+        if out.nu == TWO_RANGES:
+            out.hyperparameters = *out.hyperparameters, ratio_of_ranges()
         return out
 
     def _on(self, mesh: Mesh) -> None:
-        self.mesh, self.made, self.n_latents = mesh, diffusion(mesh, self.nu, self.barrier), mesh.n_nodes
+        self.mesh, self.made = mesh, diffusion(mesh, self.nu, self.barrier)
+        self.n_latents = mesh.n_nodes * n_fields(self.nu)
 
-    def settled(self, theta: np.ndarray, noise: bool = True) -> Self | None:
+    def settled(self, theta: np.ndarray, noise: bool = True, evidence: float = 0.0) -> Self | None:
+        """The same of another smoothness, or on a mesh that suits the range; None where both do, or were given.
+
+        Smoothness comes first, on the first mesh (``SmoothnessTrials``).
+        """
+        if self.final:
+            return None
+        if not self.compares:
+            return self._remade(theta, noise)
+        out = copy.copy(self)
+        out.trials = self.trials.and_also(self.nu, evidence, theta)
+        tries = out.trials.next_one()
+        out.compares = tries is not None
+        out.nu = out.trials.best() if tries is None else tries
+        start = out.trials.theta.get(out.nu, theta)
+        out.hyperparameters = started(out.nu, self.hyperparameters, start)
+        out._on(self.mesh)
+        return out if out.compares else out._remade(start, noise) or out
+
+    def _remade(self, theta: np.ndarray, noise: bool) -> Self | None:
         """The same on a mesh that suits the range; None where it does, or was given.
 
         Edges are a twelfth of the range where they were longer than a ninth of it, so that noise is told from what
-        happens between nodes; without noise a fifth where they were longer than a quarter. The collar is as wide as a
-        range of more than half the extent: near an edge of the mesh the field varies more than its sd says.
+        happens between nodes; without noise a fifth where they were longer than a quarter. Fields rougher than nu = 1
+        have as many edges in the shorter of two ranges, but none shorter than rows are apart. The collar is as wide as
+        a range of more than half the extent: near an edge of the mesh the field varies more than its sd says.
         """
         extent, reach = float((self.high - self.low).max()), float(np.exp(theta[1]))
-        if self.given is not None or self.final:
+        if self.given is not None:
             return None
         edges, coarse = (_EDGES, _COARSE) if noise else (_ALONE, _COARSE_ALONE)
-        edge, collar, link = max(reach / edges, extent / _FINEST), None, 0.0
+        rough = self.nu == TWO_RANGES or float(self.nu) < 1.0
+        detail = reach / (1.0 + np.exp(theta[2])) if self.nu == TWO_RANGES else reach * (self.nu != 0.0)
+        finest = max(_SPACING * self.spacing, extent / _FINEST_ROUGH) if rough else extent / _FINEST
+        edge, collar, link = max(detail / edges, finest), None, 0.0
+        finer = self.wanted is None and detail <= coarse * self.mesh.edge and edge <= 0.9 * self.mesh.edge
         if reach > _FAR * extent:
-            edge, collar = self.mesh.edge, min(reach, _FARTHEST * extent)
+            collar = min(reach, (_FAR if rough else _FARTHEST) * extent)
             link = max(LINK * collar, _INDEPENDENT * reach)
-            edge = max(edge, reach / edges) if self.mesh.parts else edge
-        elif self.wanted is not None or reach > coarse * self.mesh.edge or edge > 0.9 * self.mesh.edge:
+            if not (rough and finer):
+                edge = max(self.mesh.edge, detail / edges) if self.mesh.parts else self.mesh.edge
+        elif not finer:
             return None
         out = copy.copy(self)
         out.final = True
         out._on(remade(self.mesh, edge, collar, link))
-        size, old = self.hyperparameters
+        size, old, *others = self.hyperparameters
         bounds = float(np.log(0.5 * out.mesh.edge)), old.bounds[1]
-        starts = (float(np.clip(t, *limits)) for t, limits in zip(theta, (size.bounds, bounds), strict=True))
-        out.hyperparameters = replace(size, start=next(starts)), replace(old, start=next(starts), bounds=bounds)
+        out.hyperparameters = started(self.nu, [size, replace(old, bounds=bounds), *others], theta)
         return out
+
+    def details(self) -> str:
+        return self.trials.in_words(self.nu)
 
     def remarks(self, others: Sequence[Term]) -> list[str]:
         return [f"{self.name}: {sentence}" for sentence in self.odd]
@@ -299,19 +343,30 @@ class Matern(Term):
         """
         points = numbers_of(table, self.inputs)
         design, gap = self.mesh.continued(points, table.where)
-        rows, there = TermRows(design), gap > 0.0
+        rows, there = self._beside(design), gap > 0.0
         if not there.any():
             return rows, []
-        reach, c = float(np.exp(theta[1])), np.ones(len(points))
-        c[there] = correlation(gap[there], reach, self.nu)
-        rows = replace(rows, design=sp.csr_array(sp.diags_array(c) @ design))
+        c = np.ones(len(points))
+        c[there] = self._correlation(theta, gap[there])
+        rows = replace(rows, design=sp.csr_array(sp.diags_array(c) @ rows.design))
         nearest = np.asarray(design[there] @ self.mesh.nodes)
-        together = partial(_together, points[there], nearest, c[there], theta, self.nu)
+        together = partial(_together, points[there], nearest, c[there], theta, partial(self._correlation, theta))
         own = np.exp(theta[0]) * np.sqrt(1.0 - c * c)
         return rows, [UnseenPoints(own[:, None], np.ones(1), np.where(there, 0, -1), together=together)]
 
+    def _correlation(self, theta: np.ndarray, distance: np.ndarray) -> np.ndarray:
+        """Far from edges; of nu = 0 as of two ranges, the shorter of which is that of the mesh."""
+        if self.nu != 0.0:
+            return correlation(distance, theta, self.nu)
+        ratio = np.sqrt(1.0 + cutoff(self.mesh) * np.exp(2.0 * theta[1]) / 8.0)
+        return correlation(distance, np.array([*theta, np.log(ratio - 1.0)]), TWO_RANGES)
+
     def _at(self, points: np.ndarray, where: str) -> TermRows:
-        return TermRows(self.mesh.design(points, where))
+        return self._beside(self.mesh.design(points, where))
+
+    def _beside(self, design: Any) -> TermRows:
+        """The design once for each field that this one is the sum of."""
+        return TermRows(sp.hstack([design] * n_fields(self.nu), format="csr"))
 
     def shown(self) -> tuple[list[Hashable], TermRows]:
         """On a regular grid over the box of the points that fit has seen, where the mesh is."""
@@ -329,9 +384,15 @@ def grid_over(low: np.ndarray, high: np.ndarray, side: int = SIDE) -> np.ndarray
     return np.unique(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1), axis=0)
 
 
-def _together(X: np.ndarray, Y: np.ndarray, c: np.ndarray, theta: np.ndarray, nu: int) -> tuple[np.ndarray, np.ndarray]:
+def _together(
+    X: np.ndarray,
+    Y: np.ndarray,
+    c: np.ndarray,
+    theta: np.ndarray,
+    correlated: Callable[[np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
     """The covariance of f(X) - c f(Y), point by point, under a field far from edges."""
-    R = lambda A, B: correlation(cdist(A, B), float(np.exp(theta[1])), nu)
+    R = lambda A, B: correlated(cdist(A, B))
     cross = c[:, None] * R(Y, X)
     S = R(X, X) - cross - cross.T + np.outer(c, c) * R(Y, Y)
     return np.arange(len(X)), np.exp(2.0 * theta[0]) * (S + S.T) / 2.0

@@ -325,7 +325,7 @@ class VecchiaProcess(PointProcess):
         if self.process.knots < len(X):
             self.stated = (("knots", f"{self.process.knots} of {len(X)} points, which the others condition on"),)
 
-    def settled(self, theta: np.ndarray, noise: bool = True) -> Self | None:
+    def settled(self, theta: np.ndarray, noise: bool = True, evidence: float = 0.0) -> Self | None:
         """The same with neighbours chosen in the ranges of theta; None where they would be much the same."""
         moved = np.log(self.process.ranges(theta) / self.chosen)
         if self.final or np.ptp(moved) < _MOVED:  # neighbours depend on the ratios of the ranges alone

@@ -173,13 +173,19 @@ class SumOfTerms:
             names += [f"{term.name}: {h.label}" for h in typed]
         return StackedField(parts, self.X, self.columns, self.intercept, self.fixed_variance, names, self.offset)
 
-    def settled(self, theta: np.ndarray, table: DataTable, noise: bool = True) -> Self | None:
+    def settled(self, theta: np.ndarray, table: DataTable, noise: bool = True, evidence: float = 0.0) -> Self | None:
         """The same with the choices that terms make at theta, whose family is to be learned anew; None without any.
 
-        ``noise``: the likelihood learns a variance of its own for rows; groups of few rows are one as well.
+        ``noise``: the likelihood learns a variance of its own for rows; groups of few rows are one as well. A term
+        that compares the ``evidence`` of its choices makes them while all others stay as they are.
         """
         noise = noise or any(len(term.levels or ()) > _OWN_ROWS * len(table) for term in self.effects if term.of_groups)
-        made = {term.name: new for term, part in self.thetas(theta) if (new := term.settled(part, noise)) is not None}
+        first = next((term for term in self.effects if term.compares), None)
+        made: dict[Hashable, Term] = {}
+        for term, part in self.thetas(theta):
+            new = term.settled(part, noise, evidence) if first in (None, term) else None
+            if new is not None:
+                made[term.name] = new
         if not made:
             return None
         out = copy.copy(self)  # fits of this one go on answering
