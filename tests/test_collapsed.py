@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 import fenchel
 from fenchel import gates
-from fenchel.corrections import group_quadrature
+from fenchel.corrections import collapsed_fit, group_quadrature
 from fenchel.corrections.collapsed import Collapsed, collapse
 from fenchel.likelihoods import (
     BernoulliLogit,
@@ -290,6 +290,7 @@ FITS = {
 @pytest.mark.parametrize("name", FITS)
 def test_the_gradient_is_that_of_the_evidence(name, monkeypatch):
     monkeypatch.setattr(group_quadrature, "_ERROR", 1e-8)
+    monkeypatch.setattr(collapsed_fit, "_SETTLED", 1e-14)
     formula, word, options = FITS[name]
     fit = fenchel.fit(formula, TABLE, word, **options)
     family, theta = fit.model.sum.family(), fit.found.theta

@@ -64,12 +64,7 @@ class Collapsed(Stored, PosteriorOnGrids):
     @cached_property
     def log_evidence_se(self) -> float:
         """What lattices, the rule of points and the shape of q(b) may miss."""
-        return self._lattice_error + self._rule_error + self.remainder
-
-    @property
-    def _lattice_error(self) -> float:
-        found = self._found
-        return found.problem.integrals.error(found.lattices, found.state.mean)
+        return self._found.placed.missed + self._rule_error + self.remainder
 
     @cached_property
     def _at_points(self) -> tuple[Cubature, np.ndarray, np.ndarray]:
@@ -77,7 +72,7 @@ class Collapsed(Stored, PosteriorOnGrids):
         found, p = self._found, self._found.state.mean.size
         rule = third_degree(p, 1)
         b = found.state.mean + rule.points @ found.state.root.T
-        return rule, *found.problem.integrals.values(b, found.lattices)
+        return rule, *found.problem.integrals.values(b, found.placed.nodes)
 
     @cached_property
     def _rule_error(self) -> float:
@@ -98,7 +93,7 @@ class Collapsed(Stored, PosteriorOnGrids):
         found = self._found
         _, _, gradient = self._at_points
         p, root = found.state.mean.size, found.state.root
-        middle = found.problem.integrals.values(found.state.mean[None], found.lattices)[1]
+        middle = found.problem.integrals.values(found.state.mean[None], found.placed.nodes)[1]
         half = gradient.shape[0] // 2
         along = (gradient[:half] + gradient[half:] - 2.0 * middle) @ root / p  # T[e_k, e_k, .]
         square, trace = float(np.sum(along**2)), float(np.sum(along.sum(axis=0) ** 2))
@@ -246,12 +241,12 @@ class CollapsedSolution:
         return self.collapsed.likelihood_gradient()
 
 
-def collapse(solution: GaussianFit, work: float = gates.COLLAPSED_WORK, most: int = _MOST) -> Collapsed | None:
+def collapse(solution: GaussianFit, work: float = np.inf, most: int = _MOST) -> Collapsed | None:
     """Groups integrated out, where a fit has some; None where it has none, or very many rows and other latents."""
     if solution.likelihood.objective.conjugate:
         return None
     data = grouped_rows(solution, most)
-    if data is None or _work(data) > work:
+    if data is None or _work(data) > min(work, gates.COLLAPSED_WORK):
         return None
     split, post = data.split, solution.posterior
     unit = np.zeros((split.n_latents, split.rest.size))

@@ -19,14 +19,14 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from .group_quadrature import GroupIntegrals, Lattices
+from .group_quadrature import GroupIntegrals, Lattice, Nodes, Placed
 
 _FEWEST = 2  # latents up to which the rule is of degree 5,
 _FEW = 4  # and the same of fewer
 _GROUPS = 100  # groups
 _ITERATIONS = 50
 _MOVING = 1e-3  # decrement above which lattices are placed again
-_SETTLED = 1e-11  # decrement, in nats
+_SETTLED = 1e-10  # decrement, in nats
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class CollapsedProblem:
         self.chol = cholesky(self.Q, lower=True)
         self.log_det = 2.0 * float(np.log(np.diag(self.chol)).sum())
 
-    def at(self, mean: np.ndarray, root: np.ndarray, lattices: Lattices) -> BoundPoint:
+    def at(self, mean: np.ndarray, root: np.ndarray, nodes: Nodes) -> BoundPoint:
         x, w = self.rule.points, self.rule.weights
-        value, gradient = self.integrals.values(mean + x @ root.T, lattices)
+        value, gradient = self.integrals.values(mean + x @ root.T, nodes)
         p, off, Q = mean.size, mean - self.mu, self.Q
         trace = float(np.sum((Q @ root) * root))
         kl = 0.5 * (trace + float(off @ Q @ off) - p - self.log_det) - float(np.log(np.diag(root)).sum())
@@ -116,10 +116,15 @@ class CollapsedFit:
     """The optimum, and how it was found."""
 
     state: BoundPoint
-    lattices: Lattices
+    placed: Placed
     problem: CollapsedProblem
     decrement: float
     n_iter: int
+
+    @property
+    def lattice(self) -> Lattice:
+        """For densities of effects: an even one."""
+        return self.placed.lattice
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -144,8 +149,8 @@ def solve_collapsed(
 ) -> CollapsedFit | None:
     """From a first N(mean, covariance) of b and effects (K, d) of the kinds; None where Newton's method fails."""
     problem = CollapsedProblem(integrals, rule_of(mean.size, integrals.data.kind_of.size) if rule is None else rule)
-    lattices = integrals.placed(mean, effects)
-    state = problem.at(mean, cholesky(covariance, lower=True), lattices)
+    placed = integrals.placed(mean, effects)
+    state = problem.at(mean, cholesky(covariance, lower=True), placed.nodes)
     decrement, n_iter = np.inf, 0
     while n_iter < _ITERATIONS:
         n_iter += 1
@@ -156,16 +161,16 @@ def solve_collapsed(
         if decrement <= _SETTLED:
             break
         if decrement > _MOVING:
-            lattices = integrals.placed(state.mean + move, lattices.mode)
-        found = _searched(problem, state, move, V, lattices)
+            placed = integrals.placed(state.mean + move, placed.lattice.mode, placed)
+        found = _searched(problem, state, move, V, placed.nodes)
         if found is None:
             break
         state = found
-    return CollapsedFit(state, lattices, problem, decrement, n_iter)
+    return CollapsedFit(state, placed, problem, decrement, n_iter)
 
 
 def _searched(
-    problem: CollapsedProblem, state: BoundPoint, move: np.ndarray, V: np.ndarray, lattices: Lattices
+    problem: CollapsedProblem, state: BoundPoint, move: np.ndarray, V: np.ndarray, nodes: Nodes
 ) -> BoundPoint | None:
     """Along Newton's step, halved until P has not fallen."""
     before = np.linalg.inv(state.root @ state.root.T)
@@ -173,7 +178,7 @@ def _searched(
     for k in range(12):
         share = 0.5**k
         mixed = np.linalg.inv((1.0 - share) * before + share * precision)
-        out = problem.at(state.mean + share * move, cholesky(0.5 * (mixed + mixed.T), lower=True), lattices)
+        out = problem.at(state.mean + share * move, cholesky(0.5 * (mixed + mixed.T), lower=True), nodes)
         if out.elbo >= state.elbo - 1e-7 * max(1.0, abs(state.elbo)) * (k == 0) - 1e-9 * max(1.0, abs(state.elbo)):
             return out
     return None

@@ -32,7 +32,7 @@ _MOVED = (
     "marginals move far from q's where observations hang together, and may be off: "
     'compare importance(), and start from bound="exact" if q is of another'
 )
-_SMALL = 0.03  # nats: an expansion with such an error is taken before groups are integrated out at a higher price
+_SMALL = 0.03  # nats: with such an error whichever is cheaper, groups or an expansion, is taken alone
 _LARGE = 0.25  # nats, and
 _SHARE = 0.05  # of own terms and pairs: an error above both is not to be trusted
 _WITHIN = 0.25  # of what clusters say beyond their pairs that may be wrong: benchmarks/correction_errors.py
@@ -262,14 +262,14 @@ def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed
     if solution.likelihood.objective.conjugate:
         return Interpolated(solution)  # q is the posterior
     groups = collapse(solution, *gates.COLLAPSED_FIRST)
-    if groups is not None and groups.trusted:
+    if groups is not None and groups.trusted and groups.log_evidence_se <= _SMALL:
         return groups
     found = _sized(solution, solution.posterior.factor.predictors.lines())
     found._work = ROUGH if rough else WORK
     if found.trusted and found.log_evidence_se <= _SMALL:
         return found
     groups = collapse(solution)
-    if groups is not None and groups.trusted:
+    if groups is not None and groups.trusted and not (found.trusted and found.log_evidence_se < groups.log_evidence_se):
         return groups
     if found.trusted or found.n_sites > gates.DRAWN_SITES:
         return found

@@ -14,7 +14,7 @@ from .group_structure import GroupedRows
 
 def drawn_effects(data: GroupedRows, found: CollapsedFit, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """u (S, G, d), one draw of every group at each b (S, p)."""
-    (G, d), S, size = data.mean.shape, b.shape[0], found.lattices.size
+    (G, d), S, size = data.mean.shape, b.shape[0], found.lattice.size
     out = np.empty((S, G, d))
     order = np.argsort(data.kind_of, kind="stable")
     edges = np.searchsorted(data.kind_of[order], np.arange(-1, data.many.size + 1))
@@ -22,13 +22,13 @@ def drawn_effects(data: GroupedRows, found: CollapsedFit, b: np.ndarray, rng: np
     if empty.size:
         root = np.linalg.cholesky(np.linalg.inv(data.precision[empty]))
         out[:, empty] = data.mean[empty] + np.einsum("gij,sgj->sgi", root, rng.standard_normal((S, empty.size, d)))
-    for part in found.problem.integrals.tilted(b, found.lattices, slopes=False):
+    for part in found.problem.integrals.tilted(b, found.lattice, slopes=False):
         groups = order[edges[part.kinds.start + 1] : edges[part.kinds.stop + 1]]
         kind = data.kind_of[groups] - part.kinds.start
         n = part.share.shape[1]
         share = part.share[kind].reshape(groups.size * n, *[size] * d)
         v = np.stack(_drawn_places(share, rng), axis=1).reshape(groups.size, n, d)
-        low, high, root = (x[part.kinds][kind] for x in (found.lattices.low, found.lattices.high, found.lattices.root))
+        low, high, root = (x[part.kinds][kind] for x in (found.lattice.low, found.lattice.high, found.lattice.root))
         v = low[:, None] + (high - low)[:, None] * v / (size - 1)
         u = part.centre[kind] + np.einsum("gij,gsj->gsi", root, v)
         out[part.points, groups] = u.transpose(1, 0, 2)

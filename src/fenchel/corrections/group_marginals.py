@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,30 +48,35 @@ class GroupEffects:
 
     mean : (G, d, S) E[u | b_k]
     covariance : (G, d, d) the average of Cov[u | b_k]
-    share : (K, M) the average probabilities of the points of a kind's lattice
     """
 
     data: GroupedRows
     found: CollapsedFit
     mean: np.ndarray
     covariance: np.ndarray
-    share: np.ndarray
 
     @classmethod
     def of(cls, data: GroupedRows, found: CollapsedFit) -> GroupEffects:
         S, (K, d) = found.weights.size, data.kind_mean.shape
         mean, covariance = np.empty((K, S, d)), np.zeros((K, d, d))
-        share = np.zeros((K, found.lattices.size**d))
-        for part in found.problem.integrals.tilted(found.points, found.lattices, slopes=False):
+        for part in found.problem.integrals.tilted(found.points, found.placed.nodes, slopes=False):
             w = found.weights[part.points]
             mean[part.kinds, part.points] = part.mean
             covariance[part.kinds] += np.einsum("s,ksij->kij", w, part.covariance)
-            share[part.kinds] += np.einsum("s,ksm->km", w, part.share)
         own, empty = data.kind_of, data.kind_of < 0
         prior = np.linalg.inv(data.precision) if empty.any() else np.zeros_like(data.precision)
         at = np.where(empty[:, None, None], data.mean[:, None, :], mean[own])
         around = np.where(empty[:, None, None], prior, covariance[own])
-        return cls(data, found, at.transpose(0, 2, 1), around, share)
+        return cls(data, found, at.transpose(0, 2, 1), around)
+
+    @cached_property
+    def share(self) -> np.ndarray:
+        """The average probabilities of the points of each kind's lattice (K, M)."""
+        found = self.found
+        out = np.zeros(found.lattice.step.shape[:2])
+        for part in found.problem.integrals.tilted(found.points, found.lattice, slopes=False):
+            out[part.kinds] += np.einsum("s,ksm->km", found.weights[part.points], part.share)
+        return out
 
     def second(self, centre: np.ndarray) -> np.ndarray:
         """E[(u - centre)(u - centre)'] (G, d, d)."""
@@ -87,7 +93,7 @@ class GroupEffects:
         for i, pair in enumerate(moved):
             log_p = [one.log_density(eta, slice_rows(rows, alone.index)) for one, rows in pair]
             out[i] += float(np.sum((alone.times[:, None] * (log_p[0] - log_p[1])) @ found.weights))
-        for part in found.problem.integrals.tilted(found.points, found.lattices, slopes=False):
+        for part in found.problem.integrals.tilted(found.points, found.placed.nodes, slopes=False):
             own, (n, S, M) = part.rows, part.eta.shape
             share = part.share[own.kind] * found.weights[part.points][None, :, None]
             share *= (own.times * data.many[part.kinds][own.kind])[:, None, None]
@@ -134,11 +140,11 @@ def _shaped(
 ) -> np.ndarray:
     """Log densities (T, x) of targets that see one group."""
     found, kind = effects.found, effects.data.kind_of[group]
-    lattices, share = found.lattices, effects.share[kind]
-    seen = targets.X[some] + np.einsum("td,tdp->tp", a, lattices.slope[kind])
+    lattice, share = found.lattice, effects.share[kind]
+    seen = targets.X[some] + np.einsum("td,tdp->tp", a, lattice.slope[kind])
     width = np.sqrt(np.sum((seen @ found.state.root) ** 2, axis=1) + targets.extra[some])
-    along = np.einsum("td,tdi->ti", a, lattices.root[kind])
-    low, cell = along * lattices.low[kind], along * (lattices.high - lattices.low)[kind] / (lattices.size - 1)
+    along = np.einsum("td,tdi->ti", a, lattice.root[kind])
+    low, cell = along * lattice.low[kind], along * (lattice.high - lattice.low)[kind] / (lattice.size - 1)
     if a.shape[1] == 1:
         log_p = _on_a_line(share, low[:, 0], cell[:, 0], width, scale)
     else:

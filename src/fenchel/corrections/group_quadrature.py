@@ -6,7 +6,8 @@
 E is over the tilted density of u given b, t(u) = N(u) prod_j p_j / g. The integral is a sum over an even lattice, which
 converges faster than any power of its step for smooth densities that die out at its ends. The lattice of a group lies
 about its mode at a reference b, along the axes of its curvature, as wide as the density is there; elsewhere it moves as
-the mode does to first order. Every other point of it tells the error.
+the mode does to first order. Every other point of it tells the error. Where Gauss and Hermite's rule at the mean and
+the covariance that the lattice finds gives the same with fewer points, that serves the fit.
 """
 
 from __future__ import annotations
@@ -31,43 +32,80 @@ _SIZES = {
     1: (9, 13, 17, 21, 25, 29, 33, 41, 49, 65, 97, 129),
     2: (9, 13, 17, 21, 25, 33, 49),
 }  # points of a lattice along one axis
-_ERROR = 3e-4  # nats of all groups together that a lattice may miss
+_HERMITE = {1: (5, 7, 9, 11, 15, 21, 27), 2: (5, 7, 9, 11, 15, 21)}  # of Gauss and Hermite's rule
+_WORTH = 0.8  # of a lattice's points: a rule with fewer is worth having
+_CORNER = 18.0  # nats below the largest weight at which a node of a product counts for nothing
+_ERROR = 3e-4  # nats of all groups together that nodes may miss
 
 
 @dataclass(frozen=True)
-class Lattices:
-    """u = mode + slope (b - centre) + root v, v between low and high: (K, d), (K, d, p), (K, d, d), (K, d)."""
+class Nodes:
+    """u = mode + slope (b - centre) + step: (K, d), (K, d, p), (K, M, d), with weights, their logs (K, M) or (K, 1)."""
 
     centre: np.ndarray
     mode: np.ndarray
     slope: np.ndarray
+    step: np.ndarray
+    log_weight: np.ndarray
+
+    @property
+    def coarse(self) -> np.ndarray:
+        """Points that tell the error; here none."""
+        return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Lattice(Nodes):
+    """Nodes at root v, v even between low and high along each axis (K, d), ``size`` of them."""
+
     root: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    size: int  # points along one axis
+    size: int
 
-    def sized(self, size: int) -> Lattices:
-        return Lattices(self.centre, self.mode, self.slope, self.root, self.low, self.high, size)
+    @classmethod
+    def spanning(
+        cls,
+        place: tuple[np.ndarray, np.ndarray, np.ndarray],
+        root: np.ndarray,
+        ends: tuple[np.ndarray, np.ndarray],
+        size: int,
+    ) -> Lattice:
+        """About centre, mode and slope, between two ends."""
+        low, high = ends
+        d = low.shape[1]
+        share = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, size)] * d, indexing="ij"), axis=-1)
+        v = low[:, None] + (high - low)[:, None] * share.reshape(-1, d)
+        cell = np.log((high - low) / (size - 1)).sum(axis=1) + np.linalg.slogdet(root)[1]
+        return cls(*place, v @ root.transpose(0, 2, 1), cell[:, None], root, low, high, size)
 
-    @cached_property
-    def steps(self) -> np.ndarray:
-        """root v of every point (K, M, d)."""
-        share = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, self.size)] * self.low.shape[1], indexing="ij"), axis=-1)
-        v = self.low[:, None] + (self.high - self.low)[:, None] * share.reshape(-1, self.low.shape[1])
-        return np.asarray(v @ self.root.transpose(0, 2, 1))
-
-    @cached_property
-    def log_cell(self) -> np.ndarray:
-        """The log volume of a cell in u (K,)."""
-        sides = np.log((self.high - self.low) / (self.size - 1)).sum(axis=1)
-        return np.asarray(sides + np.linalg.slogdet(self.root)[1])
-
-    @cached_property
+    @property
     def coarse(self) -> np.ndarray:
         """Every other point along each axis, the ends among them."""
         d = self.low.shape[1]
         place = np.arange(self.size**d).reshape([self.size] * d)
         return place[tuple([slice(None, None, 2)] * d)].ravel()
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The nodes that a fit uses, an even lattice about the same place, and what the nodes miss of all log g there."""
+
+    nodes: Nodes
+    lattice: Lattice
+    missed: float
+    rule: int = 0  # size of Gauss and Hermite's
+
+
+def hermite_nodes(place: tuple[np.ndarray, np.ndarray, np.ndarray], root: np.ndarray, size: int) -> Nodes:
+    """Gauss and Hermite's about a mean, with the root of a covariance (K, d, d), but for corners that weigh nothing."""
+    x, w = np.polynomial.hermite_e.hermegauss(size)
+    d = root.shape[1]
+    at = np.stack(np.meshgrid(*[x] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    log_w = np.stack(np.meshgrid(*[np.log(w)] * d, indexing="ij"), axis=-1).reshape(-1, d).sum(axis=1)
+    kept = log_w > log_w.max() - _CORNER
+    at, log_w = at[kept], (log_w + 0.5 * np.sum(at * at, axis=1))[kept]
+    return Nodes(*place, at @ root.transpose(0, 2, 1), log_w + np.linalg.slogdet(root)[1][:, None])
 
 
 @dataclass(frozen=True)
@@ -127,28 +165,43 @@ class GroupIntegrals:
         return np.asarray(self.log_norm[kinds][:, None] - 0.5 * np.sum((off @ self.P[kinds]) * off, axis=2))
 
     # -- where the lattices lie --------------------------------------------------------------------
-    def placed(self, b: np.ndarray, start: np.ndarray) -> Lattices:
-        """Lattices about the modes at b (p,), looked for from start (K, d)."""
+    def placed(self, b: np.ndarray, start: np.ndarray, near: Placed | None = None) -> Placed:
+        """Nodes about the modes at b (p,), looked for from start (K, d); no fewer of them than ``near`` it."""
         base = self.rows.X @ b + self.rows.offset
         mode, curvature, pull = self._modes(base, start)
         slope = np.linalg.solve(curvature, pull)
         value, vectors = np.linalg.eigh(curvature)
         root = vectors / np.sqrt(value)[:, None, :]
         low, high = self._reach(base, mode, root)
-        rough = Lattices(b, mode, slope, root, low, high, 0)
-        for size in _SIZES[mode.shape[1]]:
-            out = rough.sized(size)
-            if self.error(out, b) <= _ERROR:
+        least, rule = (0, 0) if near is None else (near.lattice.size, near.rule)
+        for size in (n for n in _SIZES[mode.shape[1]] if n >= least):
+            lattice = Lattice.spanning((b, mode, slope), root, (low, high), size)
+            log_g, mean, covariance, missed = self._looked(lattice, b)
+            if missed <= _ERROR:
                 break
-        return out
+        place = b, mean, slope
+        for size in (n for n in _HERMITE[mode.shape[1]] if n >= rule):
+            nodes = hermite_nodes(place, np.linalg.cholesky(covariance), size)
+            if nodes.step.shape[1] >= _WORTH * lattice.step.shape[1]:
+                break
+            other = missed + float(self.data.many @ np.abs(self._looked(nodes, b)[0] - log_g))
+            if other <= 2.0 * _ERROR:
+                return Placed(nodes, lattice, other, size)
+        return Placed(lattice, lattice, missed)
 
-    def error(self, lattices: Lattices, b: np.ndarray) -> float:
-        """What lattices may miss of the sum of log g at b (p,): the square of what every other point of them does."""
-        total = 0.0
-        for part in self.tilted(b[None], lattices, slopes=False):
-            off = np.expm1(np.minimum(np.abs(part.coarse), 50.0))
-            total += float(np.sum(self.data.many[part.kinds][:, None] * np.minimum(off, off * off)))
-        return total
+    def _looked(self, nodes: Nodes, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """log g (K,), mean and covariance of u at b (p,), and what a lattice may miss of the sum of log g.
+
+        That is the square of what every other point of it does.
+        """
+        K, d = nodes.mode.shape
+        log_g, mean, covariance, missed = np.empty(K), np.empty((K, d)), np.empty((K, d, d)), 0.0
+        for part in self.tilted(b[None], nodes, slopes=False):
+            log_g[part.kinds], mean[part.kinds] = part.log_g[:, 0], part.mean[:, 0]
+            covariance[part.kinds] = part.covariance[:, 0]
+            off = np.expm1(np.minimum(np.abs(part.coarse[:, 0]), 50.0))
+            missed += float(np.sum(self.data.many[part.kinds] * np.minimum(off, off * off)))
+        return log_g, mean, covariance, missed
 
     def _modes(self, base: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The modes (K, d), the curvature there (K, d, d), and sum_j a_j l''_j x_j' (K, d, p), by Newton's method."""
@@ -215,18 +268,18 @@ class GroupIntegrals:
         return reach.min(axis=1), reach.max(axis=1)
 
     # -- values ------------------------------------------------------------------------------------
-    def tilted(self, b: np.ndarray, lattices: Lattices, slopes: bool = True) -> Iterator[Tilted]:
+    def tilted(self, b: np.ndarray, nodes: Nodes, slopes: bool = True) -> Iterator[Tilted]:
         """All kinds at every b (S, p), as many at a time as stay in cache."""
-        M = lattices.size ** lattices.mode.shape[1]
+        M, d = nodes.step.shape[1:]
         for kinds in blocks(self.rows.start, _BLOCK // M):
             own = self.rows.take(kinds)
-            step, mode, slope = lattices.steps[kinds], lattices.mode[kinds], lattices.slope[kinds]
+            step, mode, slope = nodes.step[kinds], nodes.mode[kinds], nodes.slope[kinds]
             along = np.einsum("nd,nmd->nm", own.A, step[own.kind])
             at_once = max(1, _BLOCK // (M * own.offset.size))
             sums = sum_by(own.start)
             for i in range(0, b.shape[0], at_once):
                 points = slice(i, min(i + at_once, b.shape[0]))
-                centre = mode[:, None] + np.einsum("kdp,sp->ksd", slope, b[points] - lattices.centre)
+                centre = mode[:, None] + np.einsum("kdp,sp->ksd", slope, b[points] - nodes.centre)
                 base = own.X @ b[points].T + own.offset[:, None] + np.einsum("nd,nsd->ns", own.A, centre[own.kind])
                 eta = base[:, :, None] + along[:, None, :]
                 n, S, _ = eta.shape
@@ -239,18 +292,19 @@ class GroupIntegrals:
                 K = u.shape[0]
                 log_t = summed(sums, value).reshape(K, S, M)
                 log_t += self.log_prior(u.reshape(K, S * M, -1), kinds).reshape(K, S, M)
-                log_t += lattices.log_cell[kinds][:, None, None]
+                log_t += nodes.log_weight[kinds][:, None]
                 top = log_t.max(axis=2, keepdims=True)
                 share = np.exp(log_t - top)
                 mass = share.sum(axis=2, keepdims=True)
                 log_g = (top + np.log(mass))[:, :, 0]
-                half = np.log(share[:, :, lattices.coarse].sum(axis=2) / mass[:, :, 0]) + mode.shape[1] * np.log(2.0)
+                coarse = share[:, :, nodes.coarse].sum(axis=2) * 2.0**d / mass[:, :, 0]
+                half = np.log(coarse) if nodes.coarse.size else np.zeros(log_g.shape)
                 yield Tilted(kinds, points, own, log_g, half, share / mass, centre, step, eta, first)
 
-    def values(self, b: np.ndarray, lattices: Lattices) -> tuple[np.ndarray, np.ndarray]:
+    def values(self, b: np.ndarray, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
         """sum_c log g_c (S,) and its gradient (S, p) at every b (S, p), rows without a group among them."""
         total, gradient = self._alone(b)
-        for part in self.tilted(b, lattices):
+        for part in self.tilted(b, nodes):
             assert part.first is not None
             many = self.data.many[part.kinds]
             total[part.points] += many @ part.log_g
