@@ -115,6 +115,7 @@ CASES = {
     "DIRECT_LATENTS": (formula, 1, 1000, 1e-4),
     "DIRECT_WORK": (formula, 1.0, 1e12, 1e-4),
     "DEAR_FACTOR": (formula, 1.0, 1e12, 1e-4),
+    "COLLAPSED_FIRST": (groups_corrected, (0.0, 0), (1e12, 200), 1e-2),
     "COLLAPSED_WORK": (groups_corrected, 0.0, 1e12, 1e-2),
     "NEIGHBOUR_PAIRS": (walk_corrected, 10, 1000, 1e-3),
     "AVERAGED_PAIRS": (lambda: corrected(Features(np.c_[X, np.ones(N)], 4.0)), 10, 1000, 2e-2),

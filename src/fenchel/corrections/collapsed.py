@@ -30,6 +30,7 @@ from .posterior_on_grids import PosteriorOnGrids
 from .sites import GaussianFit
 
 _MOST = 200  # latents beside the groups
+_NODES = {1: 17.0, 2: 100.0}  # of a group's quadrature, as a rule
 _STEP = 1e-4  # of a likelihood's own parameter
 _LARGE = 0.25  # nats: an error above it is not to be trusted
 _DRAWS_AT_ONCE = 64
@@ -269,4 +270,4 @@ def collapse(solution: GaussianFit, work: float = np.inf, most: int = _MOST) -> 
 def _work(data: GroupedRows) -> float:
     """Rows times points of the quadrature."""
     (G, d), p = data.split.groups.shape, data.split.rest.size
-    return float(data.kinds.times.size * rule_of(p, G).weights.size * 17.0**d)
+    return float(data.kinds.times.size * rule_of(p, G).weights.size * _NODES[d])
