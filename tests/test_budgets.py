@@ -19,7 +19,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LIMITS = {"modules": 300, "lines": 72_600, "tokens": 593_500, "isinstance": 262, "getattr": 165}
 ROOMS = {  # tokens
     "(top)": 30_500,
-    "corrections": 44_900,
+    "corrections": 45_600,
     "criticism": 9_200,
     "datasets": 1_900,
     "distributed": 17_600,
