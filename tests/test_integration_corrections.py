@@ -65,6 +65,13 @@ def test_marginals_between_theta_are_those_of_the_correction_there(crossed):
         assert np.asarray(mine.sd) == pytest.approx(sd, rel=0.003)
         ends = np.abs(np.asarray(mine.interval()) - np.asarray(true.interval()))
         assert (ends / sd[:, None]).max() < 0.02
+    mine, true = found.loo(), exact.loo()
+    off = np.abs(mine.log_density - true.log_density)
+    assert off.mean() < 0.001
+    assert off.max() < 0.03  # of a row that holds its effects nearly alone
+    both = mine.trusted & true.trusted
+    assert both.mean() > 0.95
+    assert np.abs(mine.pit - true.pit)[both].max() < 0.01
     draws = np.asarray(found.sample_latents(4000, 0))
     assert draws.std(axis=0) == pytest.approx(np.asarray(exact.latents().sd), rel=0.1)
     rows = fit.posterior.predictors.designs[0].take(np.arange(5))

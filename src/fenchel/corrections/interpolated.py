@@ -19,7 +19,8 @@ from ..files import Stored
 from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from .grids import GridMarginals, MarginalGrid
+from ..row_scores import LeaveOneOut, leave_one_out
+from .grids import CorrectedLeaveOneOut, GridMarginals, MarginalGrid
 from .posterior_on_grids import PosteriorOnGrids
 from .sites import GaussianFit
 
@@ -127,6 +128,28 @@ class Interpolated(Stored, PosteriorOnGrids):
         near = grid(self._given[self._nearest])
         wide = sd * np.exp(stretch) / np.sqrt(np.maximum(near.central(2), 1e-300))
         return MarginalGrid(mean + sd * shift - wide * near.first, wide, near.x, near.log_density)
+
+    @cached_property
+    def _left_out(self) -> tuple[CorrectedLeaveOneOut, LeaveOneOut]:
+        """By those of the others: a moved density divided by a likelihood would be none."""
+        if not self._given:
+            return super()._left_out
+        fit, shares = self._fit, self._shares
+        assert shares is not None
+        plain, each = leave_one_out(fit.likelihood, fit.posterior, fit.y), [one._left_out for one in self._given]
+        density, mean, variance = (to_numpy(v) for v in (plain.log_density, plain.mean, plain.variance))
+        sd, shift, stretch, more = np.sqrt(variance), 0.0, 0.0, 0.0
+        pit, below, trusted = 0.0, 0.0, np.ones(density.size, dtype=bool)
+        for share, (better, q) in zip(shares, each, strict=True):
+            m, v = to_numpy(q.mean), to_numpy(q.variance)
+            shift = shift + share * (better.mean - m) / np.sqrt(v)
+            stretch = stretch + share * 0.5 * np.log(better.variance / v)
+            more = more + share * (better.log_density - to_numpy(q.log_density))
+            pit, below = pit + share * better.pit, below + share * better.pit_below
+            trusted = trusted & better.trusted
+        upto, under = (np.clip(np.where(trusted, end, np.nan), 0.0, 1.0) for end in (pit, below))
+        wide = variance * np.exp(2.0 * stretch)
+        return CorrectedLeaveOneOut(density + more, mean + sd * shift, wide, upto, under, trusted), plain
 
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of eta (size, N): those of q, each coordinate moved to its marginal here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from ..likelihoods.base import Likelihood
@@ -9,6 +10,7 @@ from ..linalg.arrays import Array, to_numpy
 from ..marginals import AnswersAtNewRows
 from ..posterior import Posterior
 from ..predictive import Predictive
+from ..row_scores import LeaveOneOut
 from ..row_scores import leave_one_out as gaussian
 from .grids import CorrectedLeaveOneOut, GridAnswers, GridMarginals, MarginalGrid, leave_one_out
 from .sites import GaussianFit, counted
@@ -44,7 +46,12 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
 
     def loo(self) -> CorrectedLeaveOneOut:
         """Leave-one-out densities (CPO) and probabilities (PIT), from these marginals; nothing is refitted."""
+        return self._left_out[0]
+
+    @cached_property
+    def _left_out(self) -> tuple[CorrectedLeaveOneOut, LeaveOneOut]:
+        """And that of q."""
         fit = self._fit
         rows: dict[str, Any] = {key: to_numpy(value) for key, value in fit._rows.items()}
         plain = gaussian(fit.likelihood, fit.posterior, fit.y)
-        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid, plain)
+        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid, plain), plain
