@@ -24,12 +24,12 @@ from ..hyperparameters.integration import composite
 if TYPE_CHECKING:
     from .fit_tables import FitTables
 
-_LATTICE = {0: 1, 1: 15, 2: 29, 3: 55}  # fits of an integration over so many hyperparameters
+_LATTICE = {0: 1, 1: 14, 2: 36, 3: 60}  # fits of an integration over so many hyperparameters
 _ABOUT_CENTRE = 4  # fits a hyperparameter before those of a composite design: curvature, widths, steps to the mode
-_SHARE = 0.7  # of the fits of an integration that are corrected
-_CORRECTED = 12  # corrections a hyperparameter, of a search for the mode of the corrected evidence
+_SEARCH = 2  # corrections of a search for the mode beyond those of an integration, which are 2 (2 n + 1)
 _COLD = 3.0  # times as long as a fit that starts at its end, one of a search takes at most
-_COMPILED = 3.0  # seconds: a correction that takes longer is not timed again without its compilation
+_COMPILED = 1.5  # seconds: a correction that takes longer is not timed again without its compilation
+_LEAST_ROW = 1e-5  # seconds that a correction takes a row, at least
 
 
 class Plan(NamedTuple):
@@ -94,16 +94,22 @@ def _chosen(plain: FitTables, accuracy: str, seconds: float) -> Plan:
         return Plan()
     evidence = plain.engine.evidence(plain)
     one, _ = _clocked(lambda: evidence(plain.theta))
-    fits = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n
     allowed = max(gates.AFFORDED_FITS * min(seconds, _COLD * plain.found.n_evaluations * one), gates.AFFORDED_SECONDS)
     allowed = min(allowed, gates.UNASKED_SECONDS)
-    correction, why = (0.0, "") if exact else _timed(plain, allowed / (_SHARE * fits) - one)
+    fits, corrections = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n, 2 * (2 * n + 1)
+
+    def prices(correction: float) -> tuple[float, float]:  # of an integration, and of the mode corrected
+        return fits * one + corrections * correction, (corrections + _SEARCH) * (one + correction)
+
+    correction, why = 0.0 if exact else _LEAST_ROW * plain.model.n_rows[1], ""
+    if not exact and min(prices(correction)) <= allowed:
+        correction, why = _timed(plain, (allowed - fits * one) / corrections)
     corrects = not (exact or why)
-    price = n and fits * (one + _SHARE * correction * corrects)
-    if price <= allowed:
+    integrated, corrected = prices(correction if corrects else 0.0)
+    if not n or integrated <= allowed:
         return Plan(method, corrects, why)
-    dear = f"{_counted(n)}, integration would take about {_duration(price)}; ask with accuracy='high'"
-    return Plan(None, corrects and _CORRECTED * n * (one + correction) <= allowed, f"{why}; {dear}" if why else dear)
+    dear = f"{_counted(n)}, integration would take about {_duration(integrated)}; ask with accuracy='high'"
+    return Plan(None, corrects and corrected <= allowed, f"{why}; {dear}" if why else dear)
 
 
 def _timed(plain: FitTables, enough: float) -> tuple[float, str]:

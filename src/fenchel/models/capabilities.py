@@ -19,6 +19,7 @@ QUESTIONS = (
     "effects",
     "hyperparameters",
     "summary",
+    "check",
     "predict",
     "sample",
     "covariance",
