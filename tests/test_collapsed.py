@@ -12,10 +12,12 @@ import fenchel
 from fenchel import gates
 from fenchel.corrections import collapsed_fit, group_quadrature
 from fenchel.corrections.collapsed import Collapsed, collapse
+from fenchel.corrections.group_quadrature import Lattice
 from fenchel.likelihoods import (
     BernoulliLogit,
     BernoulliProbit,
     Binomial,
+    Exponential,
     Gamma,
     Gaussian,
     NegativeBinomial,
@@ -171,6 +173,34 @@ def test_against_quadrature_over_everything(name):
     np.testing.assert_allclose(
         np.asarray(latents.skewness)[: model.G], third, atol=0.07
     )  # b itself has no skewness under q
+
+
+def test_lattices_of_groups_of_one_shape():
+    """Every other point of a lattice may be right by its phase, in all groups of exponential times at once."""
+    rng, group, X, eta = intercepts(G=10, size=5)
+    for scale in (0.7, 1.0, 1.4):
+        y = scale * rng.gamma(2.0, 0.5, group.size) * np.exp(eta)
+        model = Model(Exponential(), y, X, np.ones((group.size, 1)), group, np.eye(1))
+        found, _, _, _ = check(model, 0.005, 0.01, 0.01)
+        integrals, lattice, b = found._found.problem.integrals, found._found.lattice, found._found.state.mean
+        place, ends = (lattice.centre, lattice.mode, lattice.slope), (lattice.low, lattice.high)
+        sums = {}
+        for size in (129, 9, 13, 17):
+            log_g, _, _, missed = integrals._looked(Lattice.spanning(place, lattice.root, ends, size), b)
+            sums[size] = integrals.data.many @ log_g
+            assert abs(sums[size] - sums[129]) <= missed + 1e-9
+
+
+def test_separated_data_are_not_trusted():
+    """q(b) is cut off on one side, where |T|^2 is small: its error is seen by the spread of log p - log q."""
+    _, group, X, _ = intercepts(G=12)
+    ones, A = np.ones(group.size), np.ones((group.size, 1))
+    model = Model(BernoulliLogit("exact"), ones, X, A, group, np.array([[0.25]]), coefficient_sd=10.0)
+    found = collapse(model.solution())
+    assert found._found.converged
+    log_z = model.truth(found, nodes=25)[0]
+    assert 0.25 < log_z - found.log_evidence < 1.3 * found.log_evidence_se
+    assert not found.trusted
 
 
 def test_fifty_groups_of_four_with_one_coefficient():

@@ -81,24 +81,28 @@ class Collapsed(Stored, PosteriorOnGrids):
         found = self._found
         rule, value, _ = self._at_points
         other = float(rule.weights @ value)
-        mine = found.state.expected
+        mine = float(found.weights @ found.state.values)
         third = found.weights.size == rule.weights.size
         return abs(other - mine) * (1.0 if third else 0.25)
 
     @cached_property
     def remainder(self) -> float:
-        """log p(y) less the bound, to first order: |T|^2 / 12, T the third derivatives of log p in units of q.
+        """log p(y) less the bound: the largest of three estimates.
 
-        Those along one direction twice come from gradients at the points of a rule; the others by symmetry of chance.
+        |T|^2 / 12, T the third derivatives of log p in units of q: those along one direction twice come from gradients
+        at the points of a rule, and the others are as large on average. Where q is far from Gaussian, such as for
+        separated data, these are too small, and the variance of log p - log q over the points of either rule is not.
         """
         found = self._found
-        _, _, gradient = self._at_points
+        rule, values, gradient = self._at_points
         p, root = found.state.mean.size, found.state.root
         middle = found.problem.integrals.values(found.state.mean[None], found.placed.nodes)[1]
         half = gradient.shape[0] // 2
         along = (gradient[:half] + gradient[half:] - 2.0 * middle) @ root / p  # T[e_k, e_k, .]
         square, trace = float(np.sum(along**2)), float(np.sum(along.sum(axis=0) ** 2))
-        return max(square, 0.5 * ((p + 2.0) * square - trace)) / 12.0
+        cubic = max(square, 0.5 * ((p + 2.0) * square - trace)) / 12.0
+        problem, state = found.problem, found.state
+        return max(cubic, *(problem.shortfall(state, *one) for one in ((rule, values), (problem.rule, state.values))))
 
     @property
     def trusted(self) -> bool:

@@ -69,7 +69,7 @@ class BoundPoint:
     slope: np.ndarray  # dP/dm
     bend: np.ndarray  # L' dP/dL but for I - L' Q L: the lower triangle, mirrored
     tilt: np.ndarray  # dP/dL, lower triangle
-    expected: float  # sum_k w_k F(b_k)
+    values: np.ndarray  # F(b_k) (S,)
 
 
 class CollapsedProblem:
@@ -91,8 +91,7 @@ class CollapsedProblem:
         lower = np.tril(root.T @ along)
         bend = lower + np.tril(lower, -1).T
         tilt = np.tril(along + np.linalg.inv(root).T - Q @ root)
-        expected = float(w @ value)
-        return BoundPoint(mean, root, expected - kl, gradient.T @ w - Q @ off, bend, tilt, expected)
+        return BoundPoint(mean, root, float(w @ value) - kl, gradient.T @ w - Q @ off, bend, tilt, value)
 
     def step(self, state: BoundPoint) -> tuple[np.ndarray, np.ndarray, float]:
         """Newton's mean and covariance, and the decrement."""
@@ -104,6 +103,13 @@ class CollapsedProblem:
         off = A - np.eye(A.shape[0])
         decrement = 0.5 * float(move @ state.slope) + 0.25 * float(np.sum(off * off))
         return move, V, decrement
+
+    def shortfall(self, state: BoundPoint, rule: Cubature, values: np.ndarray) -> float:
+        """log p(y) - P to second order: 1/2 Var_q[log p(y, b) - log q(b)], by F at the points of a rule (S,)."""
+        x, w = rule.points, rule.weights
+        off = state.mean + x @ state.root.T - self.mu
+        log_ratio = values - 0.5 * np.sum((off @ self.Q) * off, axis=1) + 0.5 * np.sum(x * x, axis=1)
+        return 0.5 * float(w @ (log_ratio - w @ log_ratio) ** 2)
 
     def gap(self, state: BoundPoint) -> float:
         """What another q may gain, at most, if F is concave."""
@@ -151,9 +157,10 @@ def solve_collapsed(
     problem = CollapsedProblem(integrals, rule_of(mean.size, integrals.data.kind_of.size) if rule is None else rule)
     placed = integrals.placed(mean, effects)
     state = problem.at(mean, cholesky(covariance, lower=True), placed.nodes)
-    decrement, n_iter = np.inf, 0
+    decrement, length, n_iter = np.inf, 1.0, 0
     while n_iter < _ITERATIONS:
         n_iter += 1
+        before = decrement
         try:
             move, V, decrement = problem.step(state)
         except np.linalg.LinAlgError:
@@ -162,7 +169,12 @@ def solve_collapsed(
             break
         if decrement > _MOVING:
             placed = integrals.placed(state.mean + move, placed.lattice.mode, placed)
-        found = _searched(problem, state, move, V, placed.nodes)
+        elif decrement > before:  # full steps go to and fro
+            length *= 0.5
+        found = _searched(problem, state, length, move, V, placed.nodes)
+        if found is None and decrement > _MOVING:  # P was larger on the nodes before
+            state = problem.at(state.mean, state.root, placed.nodes)
+            found = _searched(problem, state, length, move, V, placed.nodes)
         if found is None:
             break
         state = found
@@ -170,13 +182,13 @@ def solve_collapsed(
 
 
 def _searched(
-    problem: CollapsedProblem, state: BoundPoint, move: np.ndarray, V: np.ndarray, nodes: Nodes
+    problem: CollapsedProblem, state: BoundPoint, length: float, move: np.ndarray, V: np.ndarray, nodes: Nodes
 ) -> BoundPoint | None:
-    """Along Newton's step, halved until P has not fallen."""
+    """Along Newton's step, from the share ``length`` of it, halved until P has not fallen."""
     before = np.linalg.inv(state.root @ state.root.T)
     precision = np.linalg.inv(V)
     for k in range(12):
-        share = 0.5**k
+        share = length * 0.5**k
         mixed = np.linalg.inv((1.0 - share) * before + share * precision)
         out = problem.at(state.mean + share * move, cholesky(0.5 * (mixed + mixed.T), lower=True), nodes)
         if out.elbo >= state.elbo - 1e-7 * max(1.0, abs(state.elbo)) * (k == 0) - 1e-9 * max(1.0, abs(state.elbo)):
