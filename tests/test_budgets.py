@@ -16,10 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 300, "lines": 72_600, "tokens": 594_300, "isinstance": 262, "getattr": 165}
+LIMITS = {"modules": 300, "lines": 72_600, "tokens": 594_600, "isinstance": 262, "getattr": 165}
 ROOMS = {  # tokens
     "(top)": 30_500,
-    "corrections": 46_000,
+    "corrections": 46_300,
     "criticism": 9_200,
     "datasets": 1_900,
     "distributed": 17_600,

@@ -27,6 +27,7 @@ from fenchel.likelihoods import (
     Weibull,
 )
 from fenchel.priors import SparsePrecision
+from fenchel.priors.base import NewRows
 
 RNG = np.random.default_rng(7)
 
@@ -389,3 +390,13 @@ def test_it_is_stored_and_travels(tmp_path):
     np.testing.assert_allclose(copy.sd, fit.answers.sd)
     assert "30 groups" in repr(copy)
     assert "integrated out" in copy.status
+
+
+def test_grids_at_rows_are_kept_until_others_are_asked_for():
+    found = model_of("bernoulli").solution().corrected()
+    design = sp.csr_array(found._posterior.predictors.W[:3])
+    grid = found.grid_at(NewRows(design=design))
+    assert found.grid_at(NewRows(design=design.copy())) is grid
+    for other in (NewRows(design=design, offset=1.0), NewRows(design=2.0 * design), NewRows(design=design[:2])):
+        assert found.grid_at(other) is not grid
+        np.testing.assert_allclose(found.grid_at(other).centre, found.marginals_at(other).grid.centre, rtol=1e-12)

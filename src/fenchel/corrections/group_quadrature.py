@@ -7,8 +7,9 @@ E is over the tilted density of u given b, t(u) = N(u) prod_j p_j / g. The integ
 converges faster than any power of its step for smooth densities that die out at its ends. The lattice of a group lies
 about its mode at a reference b, along the axes of its curvature, as wide as the density is there; elsewhere it moves as
 the mode does to first order. Every other point of it tells the error: with a step h, these miss about 2 |c| cos(phase)
-of the mass and 2 |c| k var sin(phase) of the mean, c the characteristic function at k = 2 pi / h. Where Gauss and
-Hermite's rule at the mean and the covariance that the lattice finds gives the same with fewer points, that serves the fit.
+of the mass and 2 |c| k var sin(phase) of the mean, c the characteristic function at k = 2 pi / h. Where the rule
+of Gauss and Hermite at the mean and covariance that the lattice finds gives the same with fewer points, it serves the
+fit.
 """
 
 from __future__ import annotations

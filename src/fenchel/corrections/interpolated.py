@@ -106,7 +106,7 @@ class Interpolated(Stored, PosteriorOnGrids):
             mean, variance = (to_numpy(v)[:, 0] for v in posterior.moments_at(new))
             return mean, variance
 
-        return GridMarginals(self._between(moments, lambda each: each.marginals_at(new).grid), self._like)
+        return GridMarginals(self._between(moments, lambda each: each.grid_at(new)), self._like)
 
     def _between(
         self,

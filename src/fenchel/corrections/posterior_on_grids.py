@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, to_numpy
 from ..marginals import AnswersAtNewRows
 from ..posterior import Posterior
 from ..predictive import Predictive
+from ..priors.base import NewRows
 from ..row_scores import LeaveOneOut
 from ..row_scores import leave_one_out as gaussian
 from .grids import CorrectedLeaveOneOut, GridAnswers, GridMarginals, MarginalGrid, leave_one_out
@@ -23,6 +27,7 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     carries = True  # whether it is interpolated between theta
     _fit: GaussianFit
     _posterior: Posterior
+    _last: tuple[NewRows, MarginalGrid] | None = None  # rows that were asked for, with their marginals
 
     @property
     def _latents(self) -> MarginalGrid:
@@ -40,6 +45,12 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
         """The marginals of z."""
         return GridMarginals(self._latents, self._like)
 
+    def grid_at(self, new: NewRows) -> MarginalGrid:
+        """The grid of ``marginals_at``, kept until other rows are asked for: many interpolations read the same."""
+        if self._last is None or not _same(self._last[0], new):
+            self._last = new, self.marginals_at(new).grid
+        return self._last[1]
+
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
         return super().predictive(self._fit.likelihood if likelihood is None else likelihood)
@@ -55,3 +66,13 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
         rows: dict[str, Any] = {key: to_numpy(value) for key, value in fit._rows.items()}
         plain = gaussian(fit.likelihood, fit.posterior, fit.y)
         return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid, plain), plain
+
+
+def _same(a: NewRows, b: NewRows) -> bool:
+    """Whether two requests by a design are for the same rows."""
+    if not (np.array_equal(a.offset, b.offset) and np.array_equal(a.extra_variance, b.extra_variance)):
+        return False
+    if a.design is b.design:
+        return a.mean_only == b.mean_only
+    one, other = sp.csr_array(a.design), sp.csr_array(b.design)
+    return a.mean_only == b.mean_only and one.shape == other.shape and (one != other).nnz == 0
