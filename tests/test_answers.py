@@ -101,7 +101,8 @@ def mapped():
     sids = load_sids()
     table = {"county": sids.county, "share": np.linspace(0.0, 1.0, len(sids.county)), "deaths": sids.deaths}
     given = {"exposure": sids.expected, "graphs": {"county": sids.adjacency}, "levels": {"county": sids.county}}
-    model = fenchel.fit("deaths ~ share + bym2(county)", table, "poisson", **given)
+    priors = {"bym2(county)": {"sd": fenchel.PC(sd=1.0, alpha=0.01)}}
+    model = fenchel.fit("deaths ~ share + bym2(county)", table, "poisson", priors=priors, accuracy="fast", **given)
     risk = model.effects["county"]["relative_risk"]
     return {"elbo": model.elbo, "risk": float(risk.sum()), "slope": float(model.coefficients.loc["share", "mean"])}
 
