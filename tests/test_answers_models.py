@@ -80,7 +80,8 @@ TERMS = (
 
 
 def made(formula: str, family: str = "gaussian", **options):
-    """The fitted model of a formula over the rows."""
+    """The fitted model of a formula over the rows, a plain one unless the options ask for more."""
+    options.setdefault("accuracy", "fast")
     y = FAMILIES[family]
     if y == "wins":
         options["trials"] = "n"
