@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 300, "lines": 72_600, "tokens": 594_600, "isinstance": 262, "getattr": 165}
+LIMITS = {"modules": 300, "lines": 72_600, "tokens": 594_800, "isinstance": 262, "getattr": 165}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 46_300,

@@ -151,3 +151,9 @@ def test_the_estimator_and_the_command_take_the_dial(unasked):
     assert model.fit(DATA).fit_.accuracy == "integrated over 1 hyperparameter, corrected"
     with pytest.raises(ValueError, match=r"accuracy = 'best' is not known"):
         fit(accuracy="best")
+
+
+def test_evidence_that_is_asked_for_is_that_of_an_integration():
+    found = fit("b ~ x + (1|g)", "bernoulli", integrate="auto", evidence="elbo")
+    assert found.integrated.evidence == "elbo"
+    assert found.accuracy.startswith("integrated over 1 hyperparameter, Gaussian at each of them")

@@ -71,7 +71,7 @@ class Dial:
     def plan(self, plain: FitTables, seconds: float) -> Plan:
         """What follows a plain fit that took so many seconds; a file keeps it and does not decide again."""
         if self.integrate is not None or self.evidence is not None:
-            corrects = self.method is not None or self.evidence == "corrected"
+            corrects = self.evidence == "corrected" or (self.evidence is None and self.method is not None)
             return Plan(self.method, corrects, "" if corrects else "as asked")
         if self.accuracy == "fast" or (is_loading() and next_search() != "accuracy"):
             return Plan(why="accuracy='fast'" if self.accuracy == "fast" else "")
