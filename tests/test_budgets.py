@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 300, "lines": 72_600, "tokens": 594_800, "isinstance": 262, "getattr": 165}
+LIMITS = {"modules": 292, "lines": 72_600, "tokens": 594_800, "isinstance": 244, "getattr": 144}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 46_300,
@@ -40,7 +40,7 @@ ROOMS = {  # tokens
     "terms": 34_800,
 }
 TOKENS_OF_A_FILE = 4250
-ANOTHER_ROOMS_CLASS = 39  # isinstance of a class that is imported from another room
+ANOTHER_ROOMS_CLASS = 34  # isinstance of a class that is imported from another room
 SAME_FILE_NAMES = 0  # files that share their name with another, but for __init__.py and base.py
 SAME_CLASS_NAMES = 0  # classes that share their name with another
 pytestmark = pytest.mark.every_run

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from fenchel import gmrf
 from fenchel.hyperparameters import learn
-from fenchel.hyperparameters.objective import Objective
+from fenchel.hyperparameters.base import Objective
 from fenchel.hyperparameters.search import Search
 from fenchel.likelihoods import Gaussian
 

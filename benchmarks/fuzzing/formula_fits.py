@@ -60,7 +60,7 @@ def model_of(problem: FormulaProblem) -> tuple[Any, pd.DataFrame]:
 def fitted_at(problem: FormulaProblem) -> tuple[Any, pd.DataFrame, list[Any], dict[str, Any]]:
     """A fit with hyperparameters near their start, their values as it prints them, and the likelihood in words."""
     import fenchel
-    from fenchel.hyperparameters.objective import Learned
+    from fenchel.hyperparameters.base import Learned
     from fenchel.models.fitted import FittedModel
     from fenchel.models.tables import described_theta
 

@@ -37,6 +37,10 @@ class Marginals(Protocol):
     def sd(self) -> Array: ...
     @property
     def skewness(self) -> Array: ...
+    @property
+    def spread(self) -> Array: ...  # the variance, or the covariances (N, C, C) of the unknowns of a row
+    @property
+    def nodal(self) -> bool: ...  # whether they are weighted points: ``NodalMarginals``
     def quantile(self, q: Levels) -> Array: ...
     def interval(self, level: float = 0.95) -> Array: ...
     def cdf(self, x: ArrayLike) -> Array: ...  # x: a number, one for each unknown, or (1, G) or (N, G) for G of each
@@ -108,6 +112,8 @@ class AnswersAtNewRows(ABC, Generic[M]):
 
 class MarginalAnswers:
     """Intervals, probabilities and densities, for marginals with ``quantile``, and ``_cdf`` and ``_density`` at x."""
+
+    nodal = False
 
     @property
     def spread(self) -> Array:

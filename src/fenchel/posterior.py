@@ -17,9 +17,8 @@ from .linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
 from .linalg.machine import physical_memory as _physical_memory
 from .marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
-from .priors.base import Factor, NewRows, Predictors, PredictsNewRows, Prior
+from .priors.base import Factor, NewRows, Predictors, PredictsNewRows, Prior, PriorAdjoint
 from .priors.predictors import predicted
-from .priors.prior_adjoint import PriorAdjoint
 
 
 class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):

@@ -25,7 +25,7 @@ from .likelihoods.numerical import quantile_of
 from .likelihoods.outcomes import levels_at
 from .linalg.arrays import ArrayLike, to_numpy
 from .linalg.quadrature import expect
-from .marginals import Levels, Marginals, NodalMarginals, NormalAnswers, probabilities
+from .marginals import Levels, Marginals, NodalMarginals, probabilities
 
 KINDS = ("link", "mean", "outcome")  # eta, E[y | eta], y itself
 _QUANTILES_A_PART = 200  # equally likely values of eta that stand for a part of a mixture
@@ -46,12 +46,7 @@ class PredictivePart:
     @cached_property
     def normal(self) -> bool:
         """Whether closed forms of the likelihood over N(h, rho) serve."""
-        return self.likelihood.n_predictors > 1 or not self.nodal
-
-    @cached_property
-    def nodal(self) -> bool:
-        """Whether the marginals are weighted points; asked of the class, which computes nothing."""
-        return hasattr(type(self.eta), "nodes")
+        return self.likelihood.n_predictors > 1 or not self.eta.nodal
 
     @cached_property
     def h(self) -> np.ndarray:
@@ -62,12 +57,12 @@ class PredictivePart:
     def rho(self) -> np.ndarray:
         """Var[eta]; its covariances (N, C, C) where the predictors of a row are correlated."""
         if self.likelihood.n_predictors > 1:
-            return to_numpy(self.eta.spread if isinstance(self.eta, NormalAnswers) else self.eta.variance)
+            return to_numpy(self.eta.spread)
         return np.maximum(to_numpy(self.eta.variance), 0.0)
 
     def average(self, ask: Asked) -> np.ndarray:
         """E[ask(eta)] of each row: ask answers (..., n, M), this is (..., N)."""
-        if not self.nodal:
+        if not self.eta.nodal:
             own = self.likelihood
             return np.asarray(expect(lambda eta, rows: ask(own.take(rows), to_numpy(eta), rows), self.h, self.rho))
         parts = []

@@ -34,8 +34,7 @@ from .posterior import Posterior
 from .priors.base import Factor, Weights
 from .priors.class_contrasts import classes_factor
 from .priors.newton_systems import CoupledSystem, SiteStep
-from .problem import Problem
-from .rounding import elbo_rounding
+from .problem import Problem, elbo_rounding
 
 LEAST_VARIANCE = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
 _SHORT = 0.05  # of a step in h, in log rho and in the decrement: the curvature changes by e^0.2 at most on the way

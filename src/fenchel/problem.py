@@ -12,7 +12,6 @@ shifts the mean of the others, and they are predicted afterwards.
 from __future__ import annotations
 
 import copy
-from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,9 +25,8 @@ from .linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_nu
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.machine import in_blocks
 from .posterior import Posterior
-from .priors.base import EPS, NewtonSystem, Prior
+from .priors.base import EPS, NewtonSystem, Predictors, Prior
 from .priors.class_contrasts import contrasted
-from .rounding import elbo_rounding
 
 _ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone
 
@@ -127,8 +125,7 @@ class Problem:
             return kind.site(s, given)
 
         def one(block: slice) -> tuple[Any, ...]:
-            site = kind.site(s[block], slice_rows(given, block))
-            return tuple(getattr(site, field.name) for field in fields(site))
+            return kind.site(s[block], slice_rows(given, block))
 
         return Site(*in_blocks(s.shape[0], one))
 
@@ -142,8 +139,7 @@ class Problem:
 
         def one(block: slice) -> tuple[Any, ...]:
             loss = bound.loss(h[block, :], rho[block, :], slice_rows(self.rows, block))
-            values = [getattr(loss, field.name) for field in fields(loss)]
-            return tuple(weighted(x, w[block]) if self.weighted and x is not None else x for x in values)
+            return tuple(weighted(x, w[block]) if self.weighted and x is not None else x for x in loss)
 
         return Loss(*(in_blocks(h.shape[0], one) if is_numpy(h) else one(slice(0, h.shape[0]))))
 
@@ -279,7 +275,7 @@ class DualPoint:
             # row by row: k and mt alpha of a large y cancel before anything is summed
             value = 0.5 * self.quadratic + float(xp.sum(w * site.k - xp.sum(owner.mt * self.alpha, axis=1)))
             value -= 0.5 * float(xp.sum(owner.predictors.extra_variance * self.lam))
-        self.site = replace(site, tau=None, alpha=None, lam=None, k=None)  # type: ignore[arg-type] # not asked for again: memory for the next point
+        self.site = site._replace(tau=None, alpha=None, lam=None, k=None)  # type: ignore[arg-type] # not asked for again: memory for the next point
         self.dual = np.inf
         if np.isfinite(value) and bool(xp.all(xp.isfinite(self.lam))):
             try:
@@ -396,3 +392,27 @@ class DualPoint:
             accuracy=accuracy,
             economical=economical,
         )
+
+
+# -- What double precision did to the elbo -------------------------------------------------------
+_SUMS = 4.0  # root mean squares allowed for, of the sums
+_LOG_DET = 8.0  # the same of log|B|
+_CANCELLING = 4.0  # roundings of each of the terms that cancel: they are sums themselves (log-gammas, exponentials)
+
+
+def elbo_rounding(point: Any, predictors: Predictors, largest: Array) -> float:
+    """How far rounding may have moved the elbo at a point; ``largest`` (N,): the terms that cancel in each row.
+
+    log|B| is off by what its factorisation lost (``Factor.log_det_rounding``), alpha' S alpha by what the predictors
+    say, and the sum over observations by eps of the terms that cancel in each of them. All are root mean squares; held
+    against 50 digits on some hundred hard problems, errors reached 2 of those of the sums and 6 of those of log|B|.
+    """
+    if not np.isfinite(point.elbo):
+        return np.inf
+    alpha, xp = point.alpha, namespace(point.alpha)
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = xp.sum(xp.abs(alpha * point.h) + xp.abs(point.lam * point.rho) / 2, axis=1) + _CANCELLING * largest
+        square = float(xp.sum(terms * terms)) + point.elbo * point.elbo  # a power of Python floats raises
+        sums = EPS * float(np.sqrt(square)) + predictors.quadratic_rounding(alpha, point.quadratic)
+        total = _SUMS * sums + _LOG_DET * point.factor.log_det_rounding
+    return float(total) if total == total else np.inf

@@ -121,7 +121,7 @@ def seen_between(likelihood: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np.
         return np.where(y > 0.0, y - 1.0, -np.inf), y
     if likelihood.atom:
         return np.where(y > 0.0, y, -np.inf), y
-    event, upper = (getattr(likelihood, name, None) for name in ("event", "upper"))
+    event, upper = (likelihood.row_values.get(name) for name in ("event", "upper"))
     if upper is not None:
         return y, np.broadcast_to(np.asarray(upper, dtype=np.float64), y.shape)
     if event is not None:

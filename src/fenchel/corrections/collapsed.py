@@ -22,8 +22,7 @@ from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..priors.base import NewRows
 from .collapsed_fit import CollapsedFit, Cubature, rule_of, solve_collapsed, third_degree
 from .grids import GridMarginals, MarginalGrid
-from .group_draws import drawn_effects
-from .group_marginals import GroupEffects, LinearTargets, marginals_of
+from .group_marginals import GroupEffects, LinearTargets, drawn_effects, marginals_of
 from .group_quadrature import GroupIntegrals
 from .group_structure import GroupedRows, grouped_rows
 from .posterior_on_grids import PosteriorOnGrids

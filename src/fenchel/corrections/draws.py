@@ -135,6 +135,8 @@ class WeightedMarginals(MarginalAnswers):
         Standard deviations of a part of the unknowns that the ``extra`` normals of the draws give.
     """
 
+    nodal = True
+
     def __init__(
         self,
         draws: Draws,

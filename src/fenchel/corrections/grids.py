@@ -142,6 +142,8 @@ def interpolated(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 class GridAnswers(MarginalAnswers):
     """Marginals by their ``_grid``; answers are arrays like ``_like``."""
 
+    nodal = True
+
     @property
     def _grid(self) -> MarginalGrid:
         raise NotImplementedError

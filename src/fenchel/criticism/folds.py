@@ -114,16 +114,16 @@ def _without(
     likelihood, prior, y, weights, tol, rng, method = shared
     others = y.copy()
     others[rows] = np.nan
-    if isinstance(prior, Family) and method is not None:
+    if not isinstance(prior, Family):
+        fit = infer(likelihood, prior, others, weights=weights, tol=tol)
+        own, converged = likelihood, fit.converged
+    elif method is not None:
         mixed = integrate(likelihood, prior, others, weights=weights, method=method, tol=tol)
         density = mixed.predictive().log_density(y)[rows]
         return density, mixed.mean[rows], mixed.variance[rows], mixed.converged
-    if isinstance(prior, Family):
+    else:
         found = learn(likelihood, prior, others, weights=weights, tol=tol)
         fit, own, converged = found.solution, found.likelihood, found.converged
-    else:
-        fit = infer(likelihood, prior, others, weights=weights, tol=tol)
-        own, converged = likelihood, fit.converged
     h, rho = (to_numpy(v)[rows] for v in (fit.posterior.mean, fit.posterior.variance))
     density = to_numpy(own.take(rows).predictive_log_density(y[rows], h, rho, rng))
     return np.asarray(density), h, rho, converged

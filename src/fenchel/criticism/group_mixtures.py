@@ -174,7 +174,8 @@ class _Points:
         rows = np.repeat(places.w[:, None], each[0].log_density.size, axis=1)  # (K, N)
         for g, targets in enumerate(self.read.targets):
             rows[:, targets] = share[:, g][:, None]
-        means, variances = (np.stack([to_numpy(getattr(one, name)) for one in each]) for name in ("mean", "variance"))
+        means = np.stack([to_numpy(one.mean) for one in each])
+        variances = np.stack([to_numpy(one.variance) for one in each])
         whole = len(each) == len(places.w)
         means = places.at_all(means)
         variances = variances if whole else np.exp(places.at_all(np.log(np.maximum(variances, 1e-300))))

@@ -47,7 +47,7 @@ OWN_LIMIT = 2.0  # log units: the same for the likelihood's own parameters
 _DIFFERENCE = 1e-4  # log units: the differences of theta in the Newton steps that end its search
 _DEPTH = 6  # earlier steps that an extrapolation uses
 _SLOW = 1e-3  # ratio of two steps; a step that is shorter than this is not extrapolated
-_SUM_ROUNDING = 4.0  # root mean squares of the rounding of sums, as in ``rounding.py``
+_SUM_ROUNDING = 4.0  # root mean squares of the rounding of sums, as in ``elbo_rounding``
 _LOG_DET_ROUNDING = 8.0  # the same of log determinants
 
 
@@ -141,7 +141,7 @@ class EvaluatedApproximation:
 
     @property
     def rounding(self) -> float:
-        """How far rounding may have moved the elbo, as in ``rounding.py``, sums in pairs taken for single ones."""
+        """How far rounding may have moved the elbo, as in ``elbo_rounding``, sums in pairs taken for single ones."""
         if not np.isfinite(self.elbo):
             return np.inf
         sums = EPS * (float(self.sums["square"]) + self.elbo**2 + self.q.norm**2) ** 0.5

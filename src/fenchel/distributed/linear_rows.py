@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, first_value, numeric, problem, vector
-from ..hyperparameters.objective import Learned
+from ..hyperparameters.base import Learned
 from ..hyperparameters.weights import WIDTHS, Relevance, Spread, width_evidence
 from ..likelihoods.base import Likelihood
 from ..linalg.matrix_designs import is_sparse

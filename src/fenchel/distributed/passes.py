@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..files import searched
-from ..hyperparameters.objective import Found, Learned, SearchEnding, entries_at_bounds
+from ..hyperparameters.base import Found, Learned, SearchEnding, entries_at_bounds
 from ..hyperparameters.weights import LOST
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite

@@ -30,7 +30,7 @@ from .partitions import Block, Sums
 
 _LIKE = 0.05  # relative difference of H and Lam; below it one is taken for the other, since both only steer
 _DIFFERENCE = 1e-4  # of a parameter of the likelihood on its learned scale
-_CANCELLING = 4.0  # as in ``rounding.py``
+_CANCELLING = 4.0  # as in ``elbo_rounding``
 _MOST = 16384  # rows at a time; the temporaries of more leave the cache
 
 

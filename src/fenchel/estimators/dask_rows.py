@@ -209,7 +209,8 @@ def _mapped(estimator: Any, method: Callable[..., Any], X: Any, args: tuple[Any,
     rows = Partitions.of(name, X=X, **of_rows)
     one_row = _row_like(estimator, X)
     like = method(estimator, one_row, *args, **dict.fromkeys(of_rows, 1.0), **rest)  # columns are checked at once
-    answers = [np.asarray(x) for x in (like if isinstance(like, tuple) else (like,))]
+    several = isinstance(like, tuple)
+    answers = [np.asarray(x) for x in (like if several else (like,))]
     none = tuple(x[:0] for x in answers)
     small = dask.delayed(without_rows(estimator), pure=False)
     task = dask.delayed(_of_block, pure=False, nout=len(answers))
@@ -224,7 +225,7 @@ def _mapped(estimator: Any, method: Callable[..., Any], X: Any, args: tuple[Any,
         for n, part in zip(sizes, parts, strict=True):
             each.append(da.from_delayed(part[k], (n, *shown.shape[1:]), dtype=shown.dtype))
         arrays.append(da.concatenate(each, axis=0, allow_unknown_chunksizes=True))
-    return tuple(arrays) if isinstance(like, tuple) else arrays[0]
+    return tuple(arrays) if several else arrays[0]
 
 
 def _of_block(
@@ -270,8 +271,8 @@ def _row_like(estimator: Any, X: Any) -> Any:
 
 def without_rows(estimator: Any) -> Any:
     """The estimator without the rows of its fit, where prediction needs the posterior of the weights alone."""
-    latent: Any = getattr(estimator, "_latent", None)
-    if getattr(latent, "roots", None) is None:
+    latent = estimator._latent
+    if latent.roots is None:
         return estimator
     out = copy.copy(estimator)
     out._latent = copy.copy(latent)

@@ -65,6 +65,8 @@ Moments = tuple[np.ndarray, np.ndarray]
 class Latent(ABC):
     """A family of priors for the rows of a fit, and what it says of others."""
 
+    roots: list[np.ndarray] | None = None  # T T' = Cov of the weights, where prediction needs no rows of the fit
+
     @abstractmethod
     def family(self) -> Family:
         """The prior of eta at the rows of the fit, with hyperparameters; a new one at every call."""

@@ -212,7 +212,7 @@ def _whole(values: np.ndarray) -> bool:
 
 def real_dtype(dtype: Any) -> Any:
     """The dtype itself, or that of real numbers with the same way to say missing."""
-    return "Float64" if dtype.kind in "iu" or isinstance(dtype, pd.CategoricalDtype) else dtype
+    return "Float64" if dtype.kind in "iu" or dtype == "category" else dtype
 
 
 def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str = "tilted") -> FactorTable:

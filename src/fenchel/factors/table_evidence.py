@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import gates
 from ..checks import problem
-from ..hyperparameters.objective import Evaluated, Found, Objective
+from ..hyperparameters.base import Evaluated, Found, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..linalg.arrays import Seed
 from ..solvers.base import Callback, reporting

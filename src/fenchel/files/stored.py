@@ -38,7 +38,7 @@ TRUSTED: tuple[str, ...] = (
     "fenchel.corrections.collapsed.Collapsed",
     *(f"fenchel.corrections.large.{word}Corrected" for word in ("Large", "Local", "Tall")),
     "fenchel.corrections.importance.ImportanceSample",
-    "fenchel.hyperparameters.objective.Learned",
+    "fenchel.hyperparameters.base.Learned",
     "fenchel.hyperparameters.weights.Relevance",
     "fenchel.hyperparameters.grid.Grid",
     "fenchel.hyperparameters.integration.integrated.Integrated",

@@ -10,8 +10,8 @@
 Each is a ``Family``: ``at(theta)`` is the prior, ``gradient(solution, theta)`` the evidence gradient on the pattern.
 """
 
-from .base import MarkovField
-from .series import ar1, generic, iid, rw1, rw2, seasonal
+from .base import MarkovField, iid
+from .series import ar1, generic, rw1, rw2, seasonal
 from .space import as_adjacency, bym, bym2, icar, lattice, leroux, matern
 from .stack import StackedField, stack
 

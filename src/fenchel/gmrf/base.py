@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..checks import count, scalar
 from ..hyperparameters.base import Family, Summand
 from ..linalg.arrays import ArrayLike
 from ..priors.base import NewRows
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
-from .precisions import Precision, Remembered
+from .precisions import Precision, Remembered, ScaledStructure
 
 WIDE = (-12.0, 12.0)  # log units: the bounds of an entry that is given none
 SIZE = (-6.0, 6.0)  # log units: the bounds of a log sd
@@ -131,3 +132,20 @@ class MarkovField(Family):
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name}={value:.3g}" for name, value in zip(self._names, self._theta, strict=True))
         return f"MarkovField({pairs})"
+
+
+def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:
+    """Q = k R: one precision k times a fixed structure, theta = log sd = -log(k) / 2."""
+    start = log_sd("gmrf", "precision", precision)
+    build = ScaledStructure(sp.csc_array(structure).astype(np.float64))
+    return MarkovField(build, [start], ["log sd"], [SIZE], **options)
+
+
+def log_sd(where: str, name: str, precision: float) -> float:
+    """The log of the sd that belongs to a precision."""
+    return -0.5 * float(np.log(scalar(where, name, precision, 0.0)))
+
+
+def iid(n: int, precision: float = 1.0) -> MarkovField:
+    """Independent effects of precision k: Q = k I."""
+    return scaled(sp.eye_array(count("iid", "n", n, 1), format="csc"), precision)

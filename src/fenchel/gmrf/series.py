@@ -13,35 +13,13 @@ from scipy.spatial.distance import cdist
 
 from ..checks import count, numeric, problem, scalar
 from ..kernels import MATERN
-from .base import SIZE, MarkovField
-from .precisions import ScaledStructure
+from .base import SIZE, MarkovField, scaled
 from .times import Walk
-
-
-def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:
-    """Q = k R: one precision k times a fixed structure, theta = log sd = -log(k) / 2."""
-    start = log_sd("gmrf", "precision", precision)
-    build = ScaledStructure(sp.csc_array(structure).astype(np.float64))
-    return MarkovField(build, [start], ["log sd"], [SIZE], **options)
-
-
-def log_sd(where: str, name: str, precision: float) -> float:
-    """The log of the sd that belongs to a precision."""
-    return -0.5 * float(np.log(scalar(where, name, precision, 0.0)))
-
-
-def _length(where: str, n: int, least: int) -> int:
-    return count(where, "n", n, least)
-
-
-def iid(n: int, precision: float = 1.0) -> MarkovField:
-    """Independent effects of precision k: Q = k I."""
-    return scaled(sp.eye_array(_length("iid", n, 1), format="csc"), precision)
 
 
 def rw1(n: int, precision: float = 1.0) -> MarkovField:
     """A first-order random walk, x_{t+1} - x_t ~ N(0, 1/k), held to sum to zero."""
-    n = _length("rw1", n, 2)
+    n = count("rw1", "n", n, 2)
     return scaled(Walk(1).structure(np.arange(float(n))), precision, constraints=np.ones((1, n)))
 
 
@@ -50,7 +28,7 @@ def rw2(n: int, precision: float = 1.0) -> MarkovField:
 
     Add an intercept and a linear covariate to the model where a level and a trend are wanted.
     """
-    n = _length("rw2", n, 3)
+    n = count("rw2", "n", n, 3)
     D = sp.diags_array([1.0, -2.0, 1.0], offsets=[0, 1, 2], shape=(n - 2, n))
     time = np.arange(n) - (n - 1) / 2
     return scaled(D.T @ D, precision, constraints=np.stack([np.ones(n), time]))
@@ -58,8 +36,8 @@ def rw2(n: int, precision: float = 1.0) -> MarkovField:
 
 def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
     """Effects whose sums over ``period`` neighbours are N(0, 1/k), held free of what repeats exactly."""
-    m = _length("seasonal", period, 2)
-    n = _length("seasonal", n, m + 1)
+    m = count("seasonal", "n", period, 2)
+    n = count("seasonal", "n", n, m + 1)
     D = sp.diags_array([1.0] * m, offsets=list(range(m)), shape=(n - m + 1, n))
     phase = np.arange(n) % m
     C = (phase[None, :] == np.arange(m - 1)[:, None]).astype(float) - (phase == m - 1)[None, :]
@@ -68,7 +46,7 @@ def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
 
 def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
     """A stationary autoregression with marginal sd e^theta_1 and phi = tanh(theta_2 / 2)."""
-    n = _length("ar1", n, 2)
+    n = count("ar1", "n", n, 2)
     phi, variance = scalar("ar1", "phi", phi), scalar("ar1", "variance", variance)
     if not -1.0 < phi < 1.0 or not variance > 0.0:
         raise problem("ar1", f"phi = {phi}, variance = {variance}", "-1 < phi < 1 and variance > 0")

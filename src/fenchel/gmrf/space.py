@@ -15,9 +15,8 @@ import scipy.sparse as sp
 from ..checks import count, numeric, problem, scalar
 from ..linalg.constraint_bases import constraint_rows
 from ..priors.sparse import SparsePrecision
-from .base import SIZE, WIDE, MarkovField
+from .base import SIZE, WIDE, MarkovField, log_sd, scaled
 from .precisions import Combination, DiffusionRates, Rates
-from .series import log_sd, scaled
 
 _COMPLETE = 0.9  # share of all pairs, from which weights that vary are distances
 _SMALL = 5  # nodes, below which a graph may well be complete

@@ -21,7 +21,7 @@ from ..linalg.arrays import ArrayLike
 from ..linalg.constraint_bases import constraint_rows
 from ..marginals import Answers
 from ..priors.base import NewRows
-from ..priors.constraints import checked_constraints
+from ..priors.latent_priors import checked_constraints
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
 from .base import MarkovField

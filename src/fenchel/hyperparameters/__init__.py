@@ -2,13 +2,12 @@
 ``integrate`` (in ``integration``).
 """
 
-from .base import Family
+from .base import Family, Learned, SearchEnding
 from .evidence import Evidence
 from .grid import Grid, grid
 from .integration import Integrated, integrate
 from .kernel import KernelCovariance, ScaledCovariance
 from .learning import learn
-from .objective import Learned, SearchEnding
 from .priors import HalfNormal, Normal, PCDeviation, PCRange, independent
 from .weights import Relevance, WeightVariances, learn_relevance
 

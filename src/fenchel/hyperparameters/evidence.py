@@ -31,10 +31,9 @@ from ..priors.base import Prior
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution, restored
-from .base import Family
+from .base import Evaluated, Family, Found, Learned, Objective
 from .correction_model import CorrectionModel
 from .mode import Coordinates
-from .objective import Evaluated, Found, Learned, Objective
 
 if TYPE_CHECKING:
     from ..corrections.collapsed import Collapsed

@@ -21,9 +21,8 @@ from ..linalg.arrays import ArrayLike, Seed
 from ..linalg.machine import Tally, counting, note
 from ..solvers.base import Callback, Solver, reporting
 from ..tasks import Jobs, alone, check_jobs, run_tasks
-from .base import Family
+from .base import Evaluated, Family, Learned
 from .evidence import STAR, CorrectedEvidence, Evidence, doubt_of
-from .objective import Evaluated, Learned
 from .search import Search
 from .starting_points import beginnings
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .objective import entries_at_bounds
+from .base import entries_at_bounds
 
 _OVER = 4.0  # the square of how many sds t changes its slope over
 _LEAST = -0.55  # of c; below it t would turn back

@@ -49,10 +49,6 @@ class Scale:
     shift: float = 0.0
     factor: float = 1.0
 
-    def normal(self, stated: Normal) -> Normal:
-        """The density of theta, of a normal that was stated of t."""
-        return Normal(self.shift + self.factor * stated.mean, abs(self.factor) * stated.sd)
-
 
 class ScalarPrior(Stated, ABC):
     """A density of one number."""
@@ -60,6 +56,10 @@ class ScalarPrior(Stated, ABC):
     @abstractmethod
     def __call__(self, theta: float) -> tuple[float, float]:
         """log p(theta) and its derivative."""
+
+    def stated_on(self, scale: Scale) -> ScalarPrior:
+        """The density of theta that a user means by it: of theta itself, but for a normal, which is of t."""
+        return self
 
     def in_words(self, scale: Scale) -> str:
         """As a person would write it, in the units of ``scale``."""
@@ -250,6 +250,9 @@ class Normal(ScalarPrior):
     def __post_init__(self) -> None:
         scalar("Normal", "mean", self.mean)
         scalar("Normal", "sd", self.sd, 0.0)
+
+    def stated_on(self, scale: Scale) -> Normal:
+        return Normal(scale.shift + scale.factor * self.mean, abs(scale.factor) * self.sd)
 
     def in_words(self, scale: Scale) -> str:
         mean, sd = (self.mean - scale.shift) / scale.factor, self.sd / abs(scale.factor)

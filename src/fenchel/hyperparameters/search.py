@@ -20,7 +20,7 @@ from scipy.optimize import lsq_linear, minimize
 
 from ..checks import Refusal, problem
 from ..solvers.base import Callback
-from .objective import Evaluated, F, Fit, Found, Objective, SearchEnding
+from .base import Evaluated, F, Fit, Found, Objective, SearchEnding
 
 GAP_SHARE = 0.02  # of the promised rise: the gap that the fit at the end of a step may have
 CLEAR_SHARE = 0.1  # of the promised rise: what the fit where a step began may have left, for its slope to count

@@ -21,8 +21,7 @@ from ..linalg.dense import NotPositiveDefinite
 from ..priors.predictors import LatentPredictors
 from ..solvers.initial_point import is_enough
 from ..solvers.row_steps import common_level
-from .base import Summand
-from .objective import Evaluated
+from .base import Evaluated, Summand
 from .working import NODE_WEIGHTS, NODES, WorkingModel, working_rows
 
 if TYPE_CHECKING:
@@ -177,11 +176,7 @@ class StartingGrid:
         self.known: dict[Place, tuple[float, np.ndarray, float]] = {}  # value, theta of the family, log phi
 
     def _seen(self, predictors: LatentPredictors) -> LatentPredictors:
-        if self.keep.size == predictors.n_observations:
-            return predictors
-        out = predictors.restrict(self.keep)
-        assert isinstance(out, LatentPredictors)
-        return out
+        return predictors if self.keep.size == predictors.n_observations else predictors.restrict(self.keep)
 
     def _at(self, theta: np.ndarray) -> LatentPredictors:
         """The prior at theta, seen by the rows of the working model."""

@@ -36,9 +36,8 @@ from ..priors.base import Factor, NewRows, Weights
 from ..priors.latent_priors import Features
 from ..problem import Problem
 from ..solvers.solution import Solution
-from .base import Family, log_bounds, offset_at
+from .base import Family, Learned, log_bounds, offset_at
 from .learning import learn
-from .objective import Learned
 
 # -- The variance of a softmax's coefficients by Laplace's evidence, for models too large for exact expectations ---
 # log p(y | theta) ~ log p(y | h) - 1/2 beta' S beta - 1/2 log|B|      at the mode, h = mt - S beta

@@ -23,8 +23,8 @@ import numpy as np
 from ..checks import Refusal, count, numeric, problem, scalar
 from ..files import searched
 from ..gmrf.stack import StackedField
+from ..hyperparameters.base import Evaluated, Found, Objective
 from ..hyperparameters.mode import Mode, mode_of
-from ..hyperparameters.objective import Evaluated, Found, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike

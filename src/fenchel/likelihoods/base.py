@@ -28,7 +28,7 @@ from ..linalg.quadrature import expect
 from . import numerical
 from .bounds import Bound, Bounds, ConvexBound, ExactExpectation, Loss, expected_loss
 from .outcomes import Predicted, Rows, column, flat, on_host, slice_rows
-from .samples import observed
+from .parameters import observed
 
 __all__ = ["LABELS", "Likelihood", "Rows", "Targets", "column", "flat", "slice_rows"]
 LABELS = "Encode labels as integers first, for example with sklearn.preprocessing.LabelEncoder."

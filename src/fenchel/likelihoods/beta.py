@@ -41,8 +41,7 @@ from .base import Rows
 from .bounds import Bound
 from .links import LogitLink
 from .noise import Gaussian
-from .parameters import Parameter
-from .samples import mean, per_row
+from .parameters import Parameter, mean, per_row
 from .tangents import TangentLikelihood, crossing, inflection
 
 _FARTHEST = 30.0  # of -eta, where an inflection may lie: psi is straight to rounding beyond it

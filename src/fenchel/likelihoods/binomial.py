@@ -29,7 +29,7 @@ from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIR
 from .base import Likelihood, Rows
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, Loss
 from .links import LogitLink
-from .samples import per_row
+from .parameters import per_row
 from .softplus_bounds import BohningLogit, LogSumLogit, Softpluses, TiltedLogit
 
 

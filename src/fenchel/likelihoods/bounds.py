@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,7 @@ Curvature = Callable[[Array, Array], tuple[Array, Array]]
 Parts = Callable[[Array, Rows], tuple[Array, Array, Array]]  # (eta, rows) -> a function of eta and its first two slopes
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """Everything the dual needs of the sites at one s, per unit of weight.
 
     The derivative of tau is J = diag(spread) - spread spread' / (slack + sum spread) for each observation,
@@ -75,8 +74,7 @@ class Domain:
     exactly: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """f(h, rho) of observations with one predictor, its slopes and its curvature, per unit of weight; all (N,).
 
     For f = E[psi], psi = -log p: alpha = E[psi'], lam = E[psi''], hh = E[psi''], hr = E[psi''']/2, rr = E[psi'''']/4.
@@ -101,7 +99,7 @@ class Loss:
 
 def combined(function: Callable[..., Array], *losses: Loss) -> Loss:
     """The loss whose every field is ``function`` of that field of other losses."""
-    return Loss(*(function(*(getattr(loss, field.name) for loss in losses)) for field in fields(Loss)))
+    return Loss(*map(function, *losses))
 
 
 def loss_of_site(site: Site, signs: Array, h: Array, rho: Array, constant: Array) -> Loss:

@@ -28,8 +28,7 @@ from .base import Likelihood, Rows, flat
 from .bounds import Bounds, Domain, ExactSite, Loss, Site
 from .links import LogLink
 from .numerical import LARGEST
-from .parameters import Parameter
-from .samples import log_noise_variance, mean, per_row
+from .parameters import Parameter, log_noise_variance, mean, per_row
 
 _LARGEST_LOSS = 0.95  # share of tau that a straight step may take away
 _LARGEST_GAIN = 20.0  # times tau that it may add

@@ -17,7 +17,6 @@ truncated count is. With the logit of pi as theta, dpsi/dtheta = pi - 1[y = 0].
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -29,9 +28,8 @@ from ..transforms import LOGIT
 from .base import Likelihood, Rows, flat
 from .bounds import Bounds, DirectBound, Loss, combined
 from .modified import ModifiedCounts, Truncated
-from .parameters import Parameter
+from .parameters import Parameter, per_row
 from .poisson import ExposedMean, Poisson
-from .samples import per_row
 
 PROBABILITY_BOUNDS = np.array([[-np.log(1e8), np.log(1e8)]])  # of a logit: pi and 1 - pi down to 1e-8
 
@@ -184,7 +182,7 @@ class ZeroInflated(OwnProbability):
         xp, zero, base = namespace(h), rows["count"] == 0.0, self.base
         panels = super().exact_loss(h, rho, rows)
         count = (base.row_loss if base.log_concave else base.exact_loss)(h, rho, rows)
-        count = replace(count, value=count.value + rows["lift"])
+        count = count._replace(value=count.value + rows["lift"])
         return combined(lambda of_zero, of_count: xp.where(zero, of_zero, of_count), panels, count)
 
     def landmarks(self, rows: Rows) -> list[Array]:
@@ -310,7 +308,7 @@ class Hurdle(OwnProbability):
         """The loss of truncated counts, with zeros beside them."""
         xp, zero = namespace(rows["zero"]), rows["zero"] > 0.0
         flat = combined(lambda x: xp.where(zero, 0.0, x), loss)
-        return replace(flat, value=self._beside_zeros(loss.value, rows))
+        return flat._replace(value=self._beside_zeros(loss.value, rows))
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         return self.beside_zeros(self.counts.exact_loss(h, rho, rows), rows)

@@ -22,7 +22,7 @@ from ..linalg.quadrature import Integrand, expect_near
 from .base import Likelihood, Rows
 from .bounds import Loss, expected_loss
 from .modified import Modified
-from .samples import observed
+from .parameters import observed
 from .survival import Exponential, ProportionalHazards, Weibull, check_durations, check_powers
 
 

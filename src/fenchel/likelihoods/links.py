@@ -18,7 +18,7 @@ from ..checks import counts, finite, first_value, number, problem, vector
 from ..linalg.arrays import Array, Seed, asarray, namespace
 from ..linalg.logistic_normal import FIRST, REST, TAU, logistic_moments
 from .base import Likelihood, flat
-from .samples import per_row
+from .parameters import per_row
 
 
 class LogLink(Likelihood):

@@ -73,8 +73,8 @@ class MixedSite(MixedBound, ConvexBound):
         sites = self._ask(rows, lambda part, r, P, C: part.site(s[:, :P], r))
         widths = {"tau": P, "alpha": C, "lam": C, "lam_slope": P, "lam_curvature": P, "k": 0, "spread": P}
         values = {
-            name: self._pick(rows, width, {i: getattr(site, name) for i, site in sites.items()})
-            for name, width in widths.items()
+            name: self._pick(rows, width, {i: site[k] for i, site in sites.items()})
+            for k, (name, width) in enumerate(widths.items())
         }
         slacks = {i: site.slack for i, site in sites.items()}
         if all(slack is None for slack in slacks.values()):

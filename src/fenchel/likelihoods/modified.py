@@ -30,9 +30,8 @@ from ..linalg.quadrature import Integrand, expect_near
 from .base import Likelihood, Rows, slice_rows
 from .bounds import Bounds, ExactExpectation, Loss, expected_loss
 from .negative_binomial import NegativeBinomial, NegativeBinomial1
-from .parameters import Parameter
+from .parameters import Parameter, observed, per_row
 from .poisson import ExposedMean, Poisson
-from .samples import observed, per_row
 from .tangents import Tangent, TangentLikelihood, inflection
 
 

@@ -41,9 +41,8 @@ from .base import Rows
 from .binomial import LogitLikelihood
 from .bounds import Bound, Bounds, ExactExpectation, Loss, combined, expected_loss
 from .numerical import MOST
-from .parameters import Parameter
+from .parameters import Parameter, mean, per_row
 from .poisson import ExposedMean, Poisson, exposed_counts
-from .samples import mean, per_row
 from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
 from .tangents import TangentLikelihood, inflection
 

@@ -37,8 +37,7 @@ from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIR
 from ..linalg.quadrature import log_expect
 from .base import Likelihood, Rows, flat
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, ExactSite, Loss, Site
-from .parameters import Parameter
-from .samples import log_noise_variance, mean, observed, quantile, spread
+from .parameters import Parameter, log_noise_variance, mean, observed, quantile, spread
 from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
 
 _POINT = 1e-20  # a variance, relative to the squared distance from the kink, below which a normal is a point

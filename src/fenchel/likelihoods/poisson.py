@@ -20,7 +20,7 @@ from .bounds import Loss
 from .exponential_family import ExponentialLikelihood
 from .links import LogLink
 from .numerical import LARGEST, MOST
-from .samples import per_row
+from .parameters import per_row
 
 
 def exposed_counts(where: str, y: np.ndarray, exposure: ArrayLike, integer: bool = True) -> dict[str, np.ndarray]:

@@ -27,8 +27,7 @@ from .base import Likelihood, Rows, flat
 from .exponential_family import ExponentialLikelihood
 from .links import LogLink
 from .numerical import LARGEST
-from .parameters import Parameter
-from .samples import log_noise_variance, observed, per_row
+from .parameters import Parameter, log_noise_variance, observed, per_row
 
 RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precision
 _POINT = 1e-20  # a variance, relative to m^2, below which a normal is a point

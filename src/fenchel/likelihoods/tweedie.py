@@ -24,9 +24,8 @@ from .base import Rows
 from .bounds import Loss
 from .links import LogLink
 from .numerical import LARGEST, MOST
-from .parameters import Parameter
+from .parameters import Parameter, mean, per_row
 from .poisson import Poisson
-from .samples import mean, per_row
 
 _TERMS = 2_000_000  # of the series at a time
 _MOST = 1e8  # jumps: beyond, Stirling's formula has the sum to 1e-9

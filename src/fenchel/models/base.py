@@ -17,16 +17,23 @@ that are left, whether rows are in memory. What a kind of model or an engine doe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..inputs.frames import missing, used
+from ..checks import problem
+from ..files import Statement
+from ..inputs.frames import Table, missing, read_frame, used
+from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
+from ..outlines import graph_from
 from ..terms import Term
 from . import predictions, tables
+from .compiler import Scope
 from .response import Target
 
 if TYPE_CHECKING:
@@ -64,6 +71,18 @@ class ModelSpec:
     elsewhere: Sequence[str] = ()  # names that priors may use beside this model's own
     zeros_unobserved: bool = False  # another model has the rows whose y is 0
 
+    @property
+    def above_zero(self) -> str | None:
+        """The family of the counts above 0, where the zeros are a model of their own; None anywhere else."""
+        own = WORDS.get(self.family) if self.zero is not None and isinstance(self.family, str) else None
+        return None if own is None else own.above_zero
+
+    @property
+    def kind(self) -> str:
+        """The name of the reduction that it is for: "cox", "multinomial", "hurdle", or "" for one model."""
+        by_family = next((word for word in ("cox", "multinomial") if self.family == word), "")
+        return "hurdle" if self.above_zero is not None else by_family
+
     def model(self) -> Model:
         """Make the model of this statement."""
         from .model import Model
@@ -87,7 +106,7 @@ class Reduction:
     @classmethod
     def applies(cls, spec: ModelSpec) -> bool:
         """Whether a statement is of this kind."""
-        return True
+        return spec.kind == cls.name
 
     def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
         """The statements of the models that are fitted, the main one first."""
@@ -248,3 +267,49 @@ def missing_in(frame: pd.DataFrame, names: Sequence[Hashable]) -> dict[Hashable,
     """Where columns of a frame are missing."""
     own = [name for name in names if name in frame.columns]
     return missing("Model", used("Model", frame, own), own)
+
+
+# -- What a file keeps of a model: the arguments of ``Model``, with the columns and variables it uses ----------
+ROW_NAMES = ("weights", "exposure", "trials", "event")  # arguments with one number a row, or the name of a column
+_NO_TEXT = ("data", "graphs", "env", "levels")  # arguments that name no columns
+
+
+def keep_arguments(model: Model, scope: Scope, data: Table) -> None:
+    """Keep the arguments of a model as they are now: the user may change the table afterwards."""
+    from .model import Model
+
+    arguments, options, _ = model.__dict__["_arguments"]
+    given = dict(signature(Model).bind(*arguments, **options).arguments)
+    given.pop("_depth", None)
+    text = " ".join(str(value) for name, value in given.items() if name not in _NO_TEXT)
+    used = {*model.covariates, *model.response.names, *model.response.row_names}
+    table = read_frame("Model", data)
+    used |= {*re.findall(r"\w+", text), *re.findall(r"`([^`]+)`", text)}
+    columns = [name in used or str(name) in used for name in table.columns]
+    model.variables, model.expressions = dict(scope.used), scope.expressions
+    for other in model.others:
+        model.variables |= other.variables
+    graphs = {name: graph_from(graph, name) for name, graph in scope.graphs.items()}
+    kept = table.loc[:, columns].copy()
+    if _is_same(kept, model.frame):
+        model.frame = kept  # one table for both
+    given |= {"data": kept, "env": model.variables, "graphs": graphs}
+    given |= {name: np.array(given[name]) for name in ROW_NAMES if np.ndim(given.get(name, 0))}
+    model.__dict__["_arguments"] = (), given, {}
+
+
+def _is_same(kept: pd.DataFrame, used: pd.DataFrame) -> bool:
+    """Whether two tables hold the same columns and rows: ``used`` is ``kept`` without rows that lack something."""
+    rows = len(kept) == len(used) and kept.index.equals(used.index)
+    return rows and {*kept.columns} == {*used.columns} and bool((kept.dtypes == used.dtypes[kept.columns]).all())
+
+
+def model_statement(model: Model, whole: Statement) -> Statement:
+    """The call that makes a model again; formulas that a file cannot keep are refused."""
+    for each in (model, *model.others):
+        for expression in each.expressions:
+            expression.check_saved()
+    if whole.options.pop("_elsewhere", None):
+        raise problem("save", "this model is a part of another one", "the whole", "Save the fit that has both.")
+    variables = {name: value for name, value in whole.options["env"].items() if name != "np"}
+    return whole._replace(options={**whole.options, "env": variables})

@@ -170,7 +170,7 @@ def _proper(model: Model) -> Likelihood:
     """The likelihood with priors about where its parameters start, but for those that were stated."""
     likelihood = model.target.likelihood
     for p in likelihood.learned:
-        if np.ndim(getattr(likelihood, p.attribute)):
+        if np.ndim(p.of(likelihood)):
             got = f"{likelihood.name} learns several numbers as its {p.name}"
             raise problem("calibrate", got, "a likelihood whose parameters are one number each")
     priors: list[Any] = []

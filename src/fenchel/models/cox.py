@@ -81,10 +81,6 @@ class Cox(Reduction):
 
     name = "cox"
 
-    @classmethod
-    def applies(cls, spec: ModelSpec) -> bool:
-        return bool(spec.family == "cox")
-
     def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
         """The Poisson model of the pieces of durations."""
         choice("Model", "baseline", spec.baseline, tuple(_BASELINES))

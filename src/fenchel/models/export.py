@@ -21,7 +21,9 @@ from ..checks import count, optional, problem
 from ..likelihoods.base import slice_rows
 from ..linalg.arrays import Seed, to_numpy
 from ..linalg.machine import physical_memory
+from ..terms.slopes import joined
 from . import predictions, tables
+from .fixed import reported_shift
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +134,7 @@ class _Export:
         """
         if self.theta is None:
             return {}
-        row, constant = tables.reported_shift(self.fit)
+        row, constant = reported_shift(self.fit)
         levels = np.full(len(self.theta), constant) if row is None else self.latents @ row + constant
         each = zip(self.theta, levels, strict=True)
         rows = [tables.described_theta(self.fit, theta, float(level)) for theta, level in each]
@@ -165,6 +167,6 @@ def _parts(
 
 def _labels(labels: Any) -> np.ndarray:
     """Coordinates: numbers, or text; combinations of groups are joined."""
-    each = [":".join(map(str, label)) if isinstance(label, tuple) else label for label in labels]
+    each = [joined(label) for label in labels]
     numbers = np.asarray(each, dtype=object if not each else None)
     return numbers if numbers.dtype.kind in "iuf" else np.asarray([str(label) for label in each])

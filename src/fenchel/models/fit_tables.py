@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..files import stated
+from ..hyperparameters.base import Learned
 from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.mode import Mode
-from ..hyperparameters.objective import Learned
 from ..marginals import Answers
 from . import tables
 from .accuracy import in_words
 from .base import DIRECT, Engine
 from .capabilities import check
+from .fixed import reported
 from .remarks import Remark
 from .stated_priors import prior_table
 
@@ -73,7 +74,7 @@ class FitTables:
             fits = self.parts.values()
             self.elbo, self.gap = sum(fit.elbo for fit in fits), sum(fit.gap for fit in fits)
             self.converged = all(fit.converged for fit in fits)
-        self.likelihood, self.shift = tables.reported(self)
+        self.likelihood, self.shift = reported(self)
 
     def __getattr__(self, name: str) -> Any:
         """A part by its name: ``fit.count``, ``fit.zero``."""

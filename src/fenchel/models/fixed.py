@@ -1,9 +1,13 @@
-"""The fixed part of a formula: the columns of an expression as fixed effects, about a good origin."""
+"""The fixed part of a formula: the columns of an expression as fixed effects, about a good origin.
+
+Cutpoints take the place of an intercept in models of ordered levels. They are learned where columns are at their means
+and reported at x = 0: ``reported_shift`` is the one place that says by how much eta moves.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -15,6 +19,12 @@ from .model_matrix import INTERCEPT, Expression
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..likelihoods.base import Likelihood
+    from ..marginals import Answers
+    from ..solvers.solution import Solution
+    from .fit_tables import FitTables
+    from .model import Model
 
 SAME = 1e-16  # of a column's variance: what others leave of one that they are
 NEARLY = 0.1  # and of one that they nearly are
@@ -51,6 +61,11 @@ class FixedPart(Term):
 
     def __init__(self, expression: Expression) -> None:
         self.expression, self.name = expression, "fixed part"
+
+    @classmethod
+    def among(cls, terms: Iterable[Term]) -> FixedPart:
+        """The one that a sum of terms has."""
+        return next(term for term in terms if isinstance(term, cls))
 
     @property
     def columns(self) -> tuple[Hashable, ...]:
@@ -165,3 +180,39 @@ def left_over(X: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray | 
         if SAME < share < NEARLY:  # below, it is one of them, which is said elsewhere
             B[:j, j] = -by * size[j] / size[:j]
     return B if np.any(np.triu(B, 1)) else None
+
+
+# -- the scale that is reported -----------------------------------------------------------------------------
+def moves_cutpoints(model: Model) -> bool:
+    """Whether cutpoints are learned at the means of columns, and reported at x = 0."""
+    return model.ordered and bool(model.sum.fixed_names)
+
+
+def _columns_at_mean(model: Model) -> np.ndarray:
+    """Where the columns of an ordered model are 0 as fitted, in the user's units (p,)."""
+    return np.asarray(model.sum.columns.centre - model.fixed.to_user(False, len(model.sum.fixed_names))[1])
+
+
+def reported_shift(fit: FitTables) -> tuple[np.ndarray | None, float]:
+    """What eta as reported is above eta as fitted: a row over the latents (L,), None for one of 0, and a constant."""
+    model = fit.model
+    if not moves_cutpoints(model):
+        return None, fit.found.likelihood.reported()[1]
+    by = _columns_at_mean(model)
+    return np.asarray(by @ model.sum.fixed_rows().toarray()), float(by @ model.coefficient_priors.mean)
+
+
+def cutpoint_shift(fit: FitTables, solution: Solution | Answers) -> tuple[float, float]:
+    """The mean and the posterior sd of ``reported_shift`` of an ordered model: the sd is that of the coefficients."""
+    fitted, covariance = fit.model.sum.fixed_effects(solution)
+    by = _columns_at_mean(fit.model)
+    return float(by @ (fitted + fit.model.coefficient_priors.mean)), float(np.sqrt(by @ covariance @ by))
+
+
+def reported(fit: FitTables) -> tuple[Likelihood, float]:
+    """The likelihood on the scale that is reported, and what eta is there above eta as fitted, on average."""
+    fitted, model = fit.found.likelihood, fit.model
+    if not moves_cutpoints(model):
+        return model.reduction.reported(fitted)
+    shift = cutpoint_shift(fit, fit.solution)[0]
+    return fitted.with_theta(np.r_[fitted.theta[0] + shift, fitted.theta[1:]]), shift

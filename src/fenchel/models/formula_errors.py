@@ -10,7 +10,7 @@ import numpy as np
 
 from ..checks import problem
 from ..inputs.frames import DataColumn, Kind
-from ..terms.words import named_in_r
+from ..terms import named_in_r
 
 if TYPE_CHECKING:
     import pandas as pd

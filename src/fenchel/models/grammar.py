@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from ..checks import Refusal, problem
 from ..terms import WORDS
@@ -40,6 +41,10 @@ class Name:
     name: str
     at: int
 
+    @property
+    def columns(self) -> tuple[Name, ...]:
+        return (self,)
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -47,6 +52,7 @@ class Constant:
 
     value: object
     at: int
+    columns: ClassVar[tuple[Name, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,10 @@ class Crossed:
 
     names: tuple[Name, ...]
     at: int
+
+    @property
+    def columns(self) -> tuple[Name, ...]:
+        return self.names
 
 
 @dataclass(frozen=True)
@@ -66,9 +76,10 @@ class Call:
     options: Mapping[str, Argument]
     at: int
     text: str
+    columns: ClassVar[tuple[Name, ...]] = ()
 
 
-Argument = Name | Constant | Crossed | Call
+Argument = Name | Constant | Crossed | Call  # each says which columns it names: none of a constant or a call
 
 
 @dataclass(frozen=True)

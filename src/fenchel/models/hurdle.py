@@ -17,7 +17,6 @@ import numpy as np
 
 from ..checks import problem
 from ..inputs.frames import read_frame
-from ..likelihoods import WORDS
 from ..likelihoods.numerical import quantile_of
 from ..row_scores import LeaveOneOut
 from . import predictions, tables
@@ -43,10 +42,6 @@ class HurdleParts(Reduction):
     kinds = ("mean", "outcome", "zero")
     drawn = ("mean", "outcome")
     parts = PARTS
-
-    @classmethod
-    def applies(cls, spec: ModelSpec) -> bool:
-        return spec.zero is not None and _above_zero(spec.family) is not None
 
     def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
         """The model of the counts above 0, and that of the zeros."""
@@ -78,7 +73,7 @@ class HurdleParts(Reduction):
         priors, wider = _part_priors(spec.priors, "count")
         counts = replace(
             spec,
-            family=_above_zero(spec.family),
+            family=spec.above_zero,
             zero=None,
             priors=priors,
             fixed_sd=wider * spec.fixed_sd,
@@ -174,12 +169,6 @@ class HurdleParts(Reduction):
             for own in terms.values()
         )
         return {**count, "exposure": options["exposure"]}, zero
-
-
-def _above_zero(family: object) -> str | None:
-    """The family of the counts above 0 of one whose zeros may be a model of their own; None for any other."""
-    own = WORDS.get(family) if isinstance(family, str) else None
-    return None if own is None else own.above_zero
 
 
 def _part_priors(asked: Mapping[str, Any], part: str) -> tuple[dict[str, Any], float]:

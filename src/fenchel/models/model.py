@@ -24,14 +24,13 @@ from ..linalg.arrays import Seed
 from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
 from .accuracy import Dial
-from .base import ModelSpec, Reduction
+from .base import ROW_NAMES, ModelSpec, Reduction, keep_arguments, model_statement
 from .compiler import Compiler, Scope
 from .cox import Cox
 from .fixed import FixedPart
 from .formula_errors import unknown_option
 from .grammar import parse
 from .hurdle import HurdleParts, names_for_priors
-from .kept_model import ROW_NAMES, keep_arguments, model_statement
 from .model_matrix import INTERCEPT
 from .multinomial import Multinomial
 from .remarks import of_data, warn
@@ -259,7 +258,7 @@ class Model(Stated):
             priors=effect_priors(self.compiled.terms, priors, columns),
             **options,
         )
-        self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))  # as read
+        self.fixed = FixedPart.among(self.sum.terms)  # as read
         others = [*elsewhere, *self.own_priors.names]
         self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], others)
         if "Intercept" in self.coefficient_priors.stated:

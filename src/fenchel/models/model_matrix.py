@@ -28,7 +28,7 @@ from formulaic.utils.variables import Variable
 from interface_meta import override
 
 from ..checks import Refusal, problem
-from ..inputs.frames import DataColumn, Kind, is_date
+from ..inputs.frames import DataColumn, Kind, is_categorical, is_date
 from ..inputs.levels import shown
 from .evaluating import MOST_COLUMNS, ExpressionValue, is_plain
 from .expressions import ALLOWED, BARE, LONGEST, NotAllowed, Reading, read, without_backticks
@@ -296,7 +296,7 @@ class Expression:
         from formulaic.errors import FormulaicError
 
         dates = [name for name in self.names if is_date(frame[name])]
-        if dates and getattr(frame[dates[0]].dtype, "kind", "O") == "m":
+        if dates and frame[dates[0]].dtype.kind == "m":
             name, advice = dates[0], f'data["{dates[0]}"].dt.days is a number of days, .dt.total_seconds() of seconds.'
             return self.refuse(name, f"the column {name!r} holds time spans", "numbers or levels", advice)
         if dates:
@@ -380,7 +380,7 @@ def _plain(error: Exception) -> str:
 
 def _without_empty_levels(frame: pd.DataFrame, names: list[str], levels: dict[str, list[Hashable]]) -> pd.DataFrame:
     """Categories that no row has are no levels of a factor; those of new rows are the fit's."""
-    full = [n for n in names if hasattr(frame[n].dtype, "categories") and not is_date(frame[n])]
+    full = [n for n in names if is_categorical(frame[n]) and not is_date(frame[n])]
     made = {
         n: frame[n].cat.set_categories(levels[n]) if n in levels else frame[n].cat.remove_unused_categories()
         for n in full

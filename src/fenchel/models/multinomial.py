@@ -51,10 +51,6 @@ class Multinomial(Reduction):
     drawn = ("mean",)
     looks_for_separation = False
 
-    @classmethod
-    def applies(cls, spec: ModelSpec) -> bool:
-        return bool(spec.family == "multinomial")
-
     def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
         """The Bernoulli model of whether a row is not the reference; ``target`` puts the softmax in its place."""
         parsed, frame = parse(spec.formula), read_frame("Model", spec.data)

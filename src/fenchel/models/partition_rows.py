@@ -22,7 +22,7 @@ from ..distributed import Block, Chunk, Sums
 from ..distributed.precision import PatternDesign
 from ..distributed.row_sums import LatentSets, TableMoments, ValueCounts
 from ..files import Stated
-from ..inputs.frames import missing, used
+from ..inputs.frames import is_categorical, missing, used
 from ..inputs.observations import encoded, levels_of_words, weight_seen
 from ..likelihoods.base import Likelihood
 from ..terms import DataTable, SumOfTerms
@@ -140,11 +140,11 @@ def sketch(block: Block, request: TableRequest) -> Sums:
     w = np.ones(len(frame)) if request.weights is None else np.asarray(frame[request.weights], dtype=np.float64)
     categories, totals = {}, Sums()
     for name in request.names:
-        kind = frame[name].dtype
-        if hasattr(kind, "categories"):
-            categories[name] = list(kind.categories), bool(kind.ordered)
-        elif kind.kind in "biuf":
-            totals[name] = float(w @ np.nan_to_num(frame[name].to_numpy(np.float64, na_value=np.nan)))
+        column = frame[name]
+        if is_categorical(column):
+            categories[name] = list(column.cat.categories), bool(column.cat.ordered)
+        elif column.dtype.kind in "biuf":
+            totals[name] = float(w @ np.nan_to_num(column.to_numpy(np.float64, na_value=np.nan)))
     rows = TableSketch(request, frame, categories, tuple(totals)).thinned()
     return Sums(n=block.n, kept=len(frame), lost=lost, weight=float(w.sum()), totals=totals, sketch=rows)
 
@@ -240,7 +240,7 @@ class PartitionReader:
         if target.words is not None:
             plain = levels_of_words("Model", target.words, raw)
         else:
-            raw = raw.astype(float) if hasattr(raw.dtype, "categories") else raw
+            raw = raw.astype(float) if is_categorical(raw) else raw
             plain = numeric("Model", name, raw, missing=True)
         if np.isinf(plain).any():
             raise problem("Model", f"{name} is infinite in a row", "finite numbers, or NaN")
@@ -292,7 +292,7 @@ def measure(block: Block, reader: PartitionReader) -> Sums | None:
     frame, here, table, rows = found
     here.likelihood.prepare(here.y)  # refuses a target that is not one
     seen, terms = here.seen, reader.sum.terms
-    fixed = next(term for term in terms if isinstance(term, FixedPart))
+    fixed = FixedPart.among(terms)
     raw = fixed.expression.evaluate(fixed.moved(frame))
     moments, counts, others = Sums(), Sums(), []
     for term, own in zip(terms, rows, strict=True):

@@ -31,7 +31,7 @@ from ..solvers.base import reporting
 from ..terms import WORDS, SumOfTerms
 from .base import Engine
 from .fixed import NEARLY, SAME, FixedPart
-from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
+from .grammar import Call, Grouping, Name, Parsed, parse
 from .model import Model
 from .model_matrix import INTERCEPT
 from .partition_rows import PartitionReader, TableRequest, measure, read_kinds, rows_for_all, sketch
@@ -280,10 +280,7 @@ def _request(parsed: Parsed, data: Any, family: Any, given: Mapping[str, Any]) -
     keys: list[tuple[Hashable, ...]] = []
     curves: dict[str, list[Hashable]] = {"cr": [], "ps": []}
     for part in parsed.terms:
-        source, basis = _source(parsed, part)
-        for each in source if isinstance(part, Grouping) else ():
-            if each.name not in columns:
-                raise parsed.refuse(each.at, *unknown(meta, each.name))
+        source, basis = _source(parsed, part, meta)
         key = tuple(each.name for each in source if each.name in columns)
         if basis is not None:
             curves[basis] += key
@@ -305,22 +302,23 @@ def _words(text: str) -> set[str]:
     return {*re.findall(r"[^\W\d]\w*", text), *re.findall(r"`([^`]+)`", text)}
 
 
-def _source(parsed: Parsed, part: Call | Grouping) -> tuple[Sequence[Name], str | None]:
+def _source(parsed: Parsed, part: Call | Grouping, meta: pd.DataFrame) -> tuple[Sequence[Name], str | None]:
     """The columns whose levels a term is over, or the column of a curve with its basis.
 
     Terms that learn more of the rows than this are refused.
     """
-    group: Any = part.group if isinstance(part, Grouping) else next(iter(part.args), None)
-    names = group.names if isinstance(group, Crossed) else [group] if isinstance(group, Name) else []
     if isinstance(part, Grouping):
-        if names:
-            return names, None
+        for each in part.group.columns:
+            if each.name not in meta:
+                raise parsed.refuse(each.at, *unknown(meta, each.name))
+        if part.group.columns:
+            return part.group.columns, None
     elif WORDS[part.word].partitioned and "by" not in part.options:
-        return names, None
-    elif part.word == "s" and len(part.args) == 1 and isinstance(group, Name) and set(part.options) <= {"bs", "k"}:
+        return part.args[0].columns if part.args else (), None
+    elif part.word == "s" and len(part.args) == 1 == len(part.args[0].columns) and set(part.options) <= {"bs", "k"}:
         basis = getattr(part.options.get("bs"), "value", "cr")
         if basis in ("cr", "ps"):
-            return names, basis
+            return part.args[0].columns, basis
     words = ", ".join(word for word, kind in WORDS.items() if kind.partitioned)
     wanted = f"fixed effects, (1|g), (x|g), s(x), or terms over levels: {words}"
     raise parsed.refuse(part.at, f"{part.text} of a table that is out of memory", wanted)

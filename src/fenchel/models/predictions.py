@@ -21,8 +21,8 @@ from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.forecast import Unseen
+from .fixed import reported_shift
 from .stated_priors import ambiguous, term_named, terms_over
-from .tables import reported_shift
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,6 +26,7 @@ from ..checks import callers_line, number
 from ..files import is_loading
 from ..hyperparameters.priors import described, distribution
 from ..inputs.fixed_columns import name_list
+from ..inputs.frames import is_categorical
 from ..inputs.levels import present
 from ..likelihoods.noise import Gaussian
 from ..terms import IID, Grouped
@@ -133,8 +134,7 @@ def _one_row_each(model: Model) -> str | None:
     likelihood = model.target.likelihood
     if likelihood.support == "levels":
         return "and one label says nothing of a variance: the prior decides"
-    own = [p.attribute for p in getattr(likelihood, "parameters", ()) if p.attribute != "probability"]
-    if any(np.ndim(getattr(likelihood, attribute)) == 0 for attribute in own):
+    if any(np.ndim(p.of(likelihood)) == 0 for p in likelihood.parameters if p.attribute != "probability"):
         return "so its variance is hardly told from that of the noise"
     return None
 
@@ -156,9 +156,7 @@ def _all_the_same(model: Model) -> list[str]:
 
 def _numbers_as_text(column: pd.Series, name: str) -> str | None:
     """Of a column of text that reads as numbers throughout, unless it may be codes: a few whole numbers."""
-    import pandas as pd
-
-    if isinstance(column.dtype, pd.CategoricalDtype) or column.dtype.kind not in "OUT":
+    if is_categorical(column) or column.dtype.kind not in "OUT":
         return None
     texts = {value for value in column.tolist() if present(value)}
     if not texts or not all(isinstance(value, str) for value in texts):

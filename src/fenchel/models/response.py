@@ -115,8 +115,8 @@ class SecondPredictor:
         D, back = self._design(X), scaled.to_user(level)
         columns = tuple([INTERCEPT] * level + [names[j] for j in own])
         transform = OfRows(D, back, f"{self.word} ({self.of})", columns, self.power, self.word == "zero", level)
-        start = np.full(len(frame), float(np.asarray(getattr(likelihood, self.attribute))))
         parameter = next(p for p in likelihood.parameters if p.attribute == self.attribute)
+        start = np.full(len(frame), float(np.asarray(parameter.of(likelihood))))
         bounds = np.tile([-_FARTHEST, _FARTHEST], (D.shape[1], 1))
         if level:
             bounds[0] = parameter.bounds_of(likelihood, y)[0] / self.power
@@ -133,7 +133,7 @@ class SecondPredictor:
         """The likelihood at new rows, with its parameter there."""
         parameter = next(p for p in likelihood.parameters if p.attribute == self.attribute)
         transform: Any = parameter.transform
-        theta = transform.forward(getattr(likelihood, self.attribute))
+        theta = transform.forward(parameter.of(likelihood))
         D = self._design(self.expression.evaluate(frame))
         moved = replace(parameter, transform=replace(transform, design=D))
         parameters = tuple(moved if p is parameter else p for p in likelihood.parameters)

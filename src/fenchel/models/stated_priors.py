@@ -215,12 +215,12 @@ def _each(key: str, given: Any, entries: Sequence[tuple[int, ThetaEntry]]) -> li
 
 def _stated(key: str, entry: ThetaEntry, given: Any) -> Density | None:
     """The density of theta that a user states; a normal is of what the table says it is of."""
-    if isinstance(given, Normal):
-        return scale_of(entry).normal(given)
+    if given is None:
+        return None
+    if isinstance(given, ScalarPrior):
+        return given.stated_on(scale_of(entry))
     if entry.size and isinstance(given, PC) and given.sd is not None:
         return PCDeviation(given.sd, given.alpha, entry.factor)
-    if given is None or isinstance(given, ScalarPrior):
-        return given
     pc = f"PC(sd=u, alpha=a) for P({entry.name} > u) = a, " if entry.size else ""
     got = f"the prior of {key!r}{'' if entry.name == key else f', {entry.name}'} is {given!r}"
     raise problem("Model", got, f"{pc}Normal(mean, sd) of {entry.label}, or None for a flat one")

@@ -265,7 +265,7 @@ def estimates(frame: pd.DataFrame, caption: str, ratio: str | None) -> Table:
 
 def _plain(frame: pd.DataFrame, caption: str) -> Table:
     """A table of words."""
-    labels = [label if isinstance(label, tuple) else (label,) for label in frame.index]
+    labels = zip(*(frame.index.get_level_values(k) for k in range(frame.index.nlevels)), strict=True)
     rows = [[*map(str, label), *map(str, row)] for label, row in zip(labels, frame.to_numpy(), strict=True)]
     return Table([*(str(name or "") for name in frame.index.names), *map(str, frame.columns)], rows, caption)
 

@@ -2,9 +2,6 @@
 
 lower, upper     quantiles of each marginal,   P(> 0) by its distribution function
 ratio            exp of its median, which is the median of exp, between exp(lower) and exp(upper)
-
-Cutpoints take the place of an intercept in models of ordered levels. They are learned where columns are at their means
-and reported at x = 0: ``reported_shift`` is the one place that says by how much eta moves.
 """
 
 from __future__ import annotations
@@ -25,10 +22,10 @@ from ..hyperparameters.integration import Integrated
 from ..hyperparameters.mode import Mode, mode_of
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, to_numpy
-from ..marginals import Answers, Levels, Marginals, NormalMarginals
+from ..marginals import Levels, MarginalAnswers, Marginals, NormalMarginals
 from ..priors.base import NewRows
-from ..solvers.solution import Solution
 from ..terms import Term
+from .fixed import cutpoint_shift, moves_cutpoints
 from .stated_priors import ambiguous, term_named, terms_over
 
 if TYPE_CHECKING:
@@ -95,7 +92,7 @@ def over_predictors(fit: FitTables, found: Marginals, table: Callable[[Marginals
 
 
 @dataclass(frozen=True)
-class OnePredictor:
+class OnePredictor(MarginalAnswers):
     """The marginals of one of several predictors: entry ``c`` of unknowns (N, C)."""
 
     every: Marginals
@@ -200,42 +197,6 @@ def coefficient_rows(fit: FitTables, thetas: np.ndarray | None = None) -> NewRow
     else:
         known = np.stack([_known_part(fit, _likelihood_at(fit, theta).reported()[1]) for theta in thetas])
     return NewRows(design=sp.csr_array(A @ sum_.fixed_rows()), offset=known @ A.T)
-
-
-# -- the scale that is reported -----------------------------------------------------------------------------
-def moves_cutpoints(model: Model) -> bool:
-    """Whether cutpoints are learned at the means of columns, and reported at x = 0."""
-    return model.ordered and bool(model.sum.fixed_names)
-
-
-def _columns_at_mean(model: Model) -> np.ndarray:
-    """Where the columns of an ordered model are 0 as fitted, in the user's units (p,)."""
-    return np.asarray(model.sum.columns.centre - model.fixed.to_user(False, len(model.sum.fixed_names))[1])
-
-
-def reported_shift(fit: FitTables) -> tuple[np.ndarray | None, float]:
-    """What eta as reported is above eta as fitted: a row over the latents (L,), None for one of 0, and a constant."""
-    model = fit.model
-    if not moves_cutpoints(model):
-        return None, fit.found.likelihood.reported()[1]
-    by = _columns_at_mean(model)
-    return np.asarray(by @ model.sum.fixed_rows().toarray()), float(by @ model.coefficient_priors.mean)
-
-
-def cutpoint_shift(fit: FitTables, solution: Solution | Answers) -> tuple[float, float]:
-    """The mean and the posterior sd of ``reported_shift`` of an ordered model: the sd is that of the coefficients."""
-    fitted, covariance = fit.model.sum.fixed_effects(solution)
-    by = _columns_at_mean(fit.model)
-    return float(by @ (fitted + fit.model.coefficient_priors.mean)), float(np.sqrt(by @ covariance @ by))
-
-
-def reported(fit: FitTables) -> tuple[Likelihood, float]:
-    """The likelihood on the scale that is reported, and what eta is there above eta as fitted, on average."""
-    fitted, model = fit.found.likelihood, fit.model
-    if not moves_cutpoints(model):
-        return model.reduction.reported(fitted)
-    shift = cutpoint_shift(fit, fit.solution)[0]
-    return fitted.with_theta(np.r_[fitted.theta[0] + shift, fitted.theta[1:]]), shift
 
 
 # -- effects ------------------------------------------------------------------------------------------------

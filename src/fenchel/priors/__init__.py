@@ -1,9 +1,8 @@
 """Priors: ``base`` is the contract; one structure a file."""
 
-from .base import Factor, NewRows, Predictors, Prior
+from .base import Factor, NewRows, Predictors, Prior, PriorAdjoint
 from .latent_priors import DenseCovariance, Features
 from .newton_systems import NewtonSystem
-from .prior_adjoint import PriorAdjoint
 from .sparse import SparsePrecision
 
 __all__ = [

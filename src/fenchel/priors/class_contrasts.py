@@ -48,7 +48,6 @@ def _by_latents(predictors: Predictors, name: str) -> WeightPredictors | SparseP
 def _contrasts(classes: WeightPredictors | SparsePredictors, D: np.ndarray) -> LatentPredictors:
     seen, n, P = classes.seen, classes.n_observations, D.shape[0]
     extra = seen.extra_variance
-    several = len(seen.latents) > 1
     frame = replace(
         seen,
         blocks=Blocks(n, [tuple(range(P))]),
@@ -58,7 +57,7 @@ def _contrasts(classes: WeightPredictors | SparsePredictors, D: np.ndarray) -> L
     )
     if isinstance(classes, SparsePredictors):
         return _sparse(classes, frame, D)
-    if not several:  # one set of latents for all predictors
+    if len(seen.latents) == 1:  # one set of latents for all predictors
         return WeightPredictors(replace(frame, latents=[seen.latents[0]], designs=[_combined(seen.designs[0], D)]))
     X = classes.features
     design = Contrasts(seen.designs, D)
@@ -128,9 +127,11 @@ class ClassesFactor(BlockFactor):
         if self.copies == 1:
             return designs[0] if sums is None else _combined(designs[0], sums)
         sums = np.eye(self.copies) if sums is None else sums
-        if isinstance(self.predictors, SparsePredictors):
-            return Sparse(contrast_rows([W.csr() for W in designs], sums))
-        return Contrasts(designs, sums)
+        return self._contrasted(designs, sums)
+
+    @abstractmethod
+    def _contrasted(self, designs: Sequence[Design], sums: np.ndarray) -> Design:
+        """The same of several sets of latents."""
 
     def predictor_rows(self, designs: Sequence[Design]) -> Design:
         """The predictors of some designs as rows over all latents (M C, C L), each of which may be taken alone."""
@@ -225,6 +226,9 @@ class DenseClassesFactor(ClassesFactor):
 
     joint: WeightsFactor
 
+    def _contrasted(self, designs: Sequence[Design], sums: np.ndarray) -> Design:
+        return Contrasts(designs, sums)
+
     def solve(self, b: Array) -> np.ndarray:
         root, part = to_numpy(self.joint.predictors.latents[0].root), self.joint.parts[0]
         if root.ndim == 1:
@@ -245,6 +249,9 @@ class SparseClassesFactor(ClassesFactor):
     """The same of a sparse precision."""
 
     joint: SparseFactor
+
+    def _contrasted(self, designs: Sequence[Design], sums: np.ndarray) -> Design:
+        return Sparse(contrast_rows([W.csr() for W in designs], sums))
 
     def solve(self, b: Array) -> np.ndarray:
         return np.asarray(self.joint.parts[0].solve(b))

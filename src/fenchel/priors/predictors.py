@@ -364,6 +364,9 @@ class LatentPredictors(Predictors):
         pairs = zip(self.latents, self.designs, strict=True)
         return self.blocks.join([z.diagonal(W) for z, W in pairs])
 
+    @abstractmethod
+    def restrict(self, keep: np.ndarray) -> LatentPredictors: ...
+
     def columns(self, parts: Sequence[Array]) -> Array:
         """Latent vectors: (L,) for one block, (L, C) for several."""
         return parts[0] if len(parts) == 1 else namespace(parts[0]).stack(list(parts), axis=1)

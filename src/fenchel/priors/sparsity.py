@@ -28,7 +28,7 @@ from ..linalg.constraint_bases import split_local
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.factorisation import SMALL_PIVOT, Analysis, Factorisation, StoredAnalysis, analyse
 from ..linalg.row_pairs import DesignRows, places_in
-from .constraints import checked_constraints
+from .latent_priors import checked_constraints
 
 _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
 _SAME = 1e-13  # by how much, relatively, the ratios of entries may differ that are one number

@@ -90,13 +90,14 @@ class Hyperparameter:
         word, base = "sd" if self.size is not None else self.name.split(" ")[0], 0
         if isinstance(given, PC) and given.stated[0] == word:
             given, base = (given.stated[1], given.alpha), given.base
-        if isinstance(given, Normal):
-            return self.scale.normal(given)
-        if given is None or isinstance(given, ScalarPrior):
-            return given
-        if isinstance(given, tuple) and len(given) == 2 and self.size is not None:
+        if given is None:
+            return None
+        if isinstance(given, ScalarPrior):
+            return given.stated_on(self.scale)
+        pair = isinstance(given, tuple) and len(given) == 2
+        if pair and self.size is not None:
             return self.size(*given)
-        if isinstance(given, tuple) and len(given) == 2 and self.pc is not None:
+        if pair and self.pc is not None:
             _level(where, f"the prior of {str(owner)!r}, {name},", word, given)
             return self.pc(*given, base)
         able = self.size is not None or self.pc is not None
@@ -272,7 +273,7 @@ class Term(Stated, ABC):
         What of its prior is fixed and not learned, as tables of priors show it.
     """
 
-    # how a formula writes it (``words.py``)
+    # how a formula writes it (``terms.WORDS``)
     word: ClassVar[str | None] = None  # rw1 of rw1(year); None: a formula has no word for it
     over: ClassVar[str] = "columns"  # what stands in its brackets: "columns", or "column" of levels with options
     needs: ClassVar[tuple[str, ...]] = ()  # options that hold its matrix, which is a variable: ("graph", "W")

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from ..checks import instance, problem
 from ..gmrf.precisions import Product, ProductFactor, row_products
 from ..inputs.frames import DataTable
-from ..priors.constraints import checked_constraints
+from ..priors.latent_priors import checked_constraints
 from .base import Term, TermRows, deviation
 from .forecast import Unseen, numbered
 from .graph_terms import BYM, BYM2

@@ -191,7 +191,7 @@ class Grouped(LevelTerm):
     def shown(self) -> tuple[list[Hashable], TermRows]:
         """Each group's coefficients, of the columns as they came."""
         n, d = len(self.levels), len(self.coefficients)
-        called = [":".join(map(str, level)) if isinstance(level, tuple) else level for level in self.levels]
+        called = [joined(level) for level in self.levels]
         labels: list[Hashable] = [(level, name) for level in called for name in self.coefficients]
         T = self.scaling.to_user(self.intercept)
         design = sp.csr_array(sp.kron(sp.eye_array(n), T, format="csr"))
@@ -230,3 +230,8 @@ def _in_words(S: np.ndarray, names: Sequence[str], correlated: bool) -> list[tup
 def _several(names: Any) -> tuple[Hashable, ...]:
     """One name or several, as several."""
     return tuple(names) if isinstance(names, (list, tuple)) else (names,)
+
+
+def joined(level: Any) -> Any:
+    """A level as one label: a combination of several columns is text with colons."""
+    return ":".join(map(str, level)) if isinstance(level, tuple) else level

@@ -19,8 +19,7 @@ from ...predictive import Predictive
 from ...priors.base import NewRows
 from ...row_scores import LeaveOneOut, Pit
 from ...solvers.solution import Solution
-from ..base import Family
-from ..objective import Learned
+from ..base import Family, Learned
 from .mixture import FinerLattice, Mixture, mixed_moments, without
 from .theta import ThetaPosterior
 
@@ -243,7 +242,7 @@ class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
         mean of those of the points.
         """
         each, share, density = self._left_out()
-        means, variances = (np.stack([to_numpy(getattr(f, k)) for f in each]) for k in ("mean", "variance"))
+        means, variances = np.stack([to_numpy(f.mean) for f in each]), np.stack([to_numpy(f.variance) for f in each])
         return LeaveOneOut(density, *mixed_moments(share, means, variances))
 
     def pit(self) -> Pit:

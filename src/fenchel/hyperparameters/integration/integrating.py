@@ -24,10 +24,9 @@ from ...linalg.arrays import ArrayLike, to_numpy
 from ...problem import Problem
 from ...solvers.base import Solver, reporting
 from ...tasks import Jobs, Stopped, check_jobs
-from ..base import Family
+from ..base import Family, Learned
 from ..evidence import Evidence, doubt_of, not_used
 from ..learning import learn
-from ..objective import Learned
 from . import designs
 from .designs import ThetaDesign
 from .integrated import Integrated

@@ -109,7 +109,7 @@ class Mixture(MarginalAnswers):
 
 
 @dataclass(frozen=True)
-class Rescaled:
+class Rescaled(MarginalAnswers):
     """Marginals shifted and scaled: each unknown is ``mean`` + ``scale`` (own - its mean)."""
 
     own: Marginals

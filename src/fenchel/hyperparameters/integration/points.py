@@ -29,10 +29,10 @@ from ...problem import Problem
 from ...solvers.base import Callback
 from ...solvers.solution import Solution, kept_numbers, restored
 from ...tasks import Jobs, run_tasks
+from ..base import Learned
 from ..correction_model import CorrectionModel
 from ..evidence import Evidence, WarmStarts
 from ..mode import Coordinates, Evaluation, Mode, mode_of
-from ..objective import Learned
 
 LONGEST_SHIFT = 2.0  # of any s from the nearest fit
 SAME_THETA = 1e-6  # log units: on another machine the points of a design are a rounding apart

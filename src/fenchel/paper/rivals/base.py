@@ -32,9 +32,8 @@ from ...checks import problem as refusal
 from ...linalg.arrays import Array, is_numpy, to_numpy
 from ...linalg.dense import semidefinite_root, solve_lower
 from ...posterior import Posterior
-from ...priors.base import Factor, NewRows
+from ...priors.base import Factor, NewRows, PriorAdjoint
 from ...priors.predictors import Blocks, LatentPredictors, Latents, assembled
-from ...priors.prior_adjoint import PriorAdjoint
 from ...priors.sparse import SparseLatents
 from ...problem import DualPoint, Problem
 from ...solvers.base import Outcome, Stopping
