@@ -32,13 +32,15 @@ def test_a_good_fit_has_nothing_to_worry_about():
     assert len(found) == 0
     assert repr(found) == "nothing to worry about"
     assert list(found.to_frame().columns) == ["name", "severity", "sentence", "what_to_do"]
-    assert "check: nothing to worry about" in fit("count ~ x", "poisson").summary().splitlines()
+    first = fit("count ~ x", "poisson").summary().split("\n\n")[0]
+    assert first.endswith("check: nothing seen yet; fit.check() also predicts every row from the others")
 
 
 def test_the_worst_comes_first_and_once():
     found = FitCheck([Remark("a", "x", 1), Remark("b", "y", 3), Remark("a", "x", 1)])
     assert found.sentences == ["B.", "A."]
     assert found.first == "CHECK: b; fit.check() has 1 more"
+    assert FitCheck([Remark("s(x): a long tail", "answers", 3)]).sentences == ["s(x): a long tail."]
 
 
 @pytest.mark.parametrize("options", [{"accuracy": "high"}, {"accuracy": "fast"}])
@@ -62,7 +64,7 @@ def test_a_prior_that_decides_is_named_with_what_a_wider_one_gives(options):
 def test_counts_that_spread_more_than_poisson_are_seen_in_their_predictions():
     spread = DATA.assign(count=RNG.negative_binomial(0.7, 0.1, N))
     (text,) = [s for s in fit("count ~ x", "poisson", spread).check().sentences if "PIT" in s]
-    assert text.endswith("too sure.")
+    assert "are too sure: y spreads more than the model says (PIT, " in text
     assert "prediction" not in names(fit("count ~ x", "negative-binomial", spread).check())
 
 

@@ -157,7 +157,8 @@ class Reduction:
     def rows_in_words(self, model: Model) -> list[str]:
         """The rows that are used, and those that are left out."""
         n, seen = model.n_rows
-        rest = f", {n - seen} of them with y unobserved and predicted" if seen < n else ""
+        why = "y 0 (the other part) or unobserved" if model.response.above else "y unobserved and predicted"
+        rest = f", {n - seen} of them with {why}" if seen < n else ""
         return [f"rows: {n} used{rest}", *dropped_in_words(model, "a covariate is missing")]
 
     def reported(self, likelihood: Likelihood) -> tuple[Likelihood, float]:

@@ -44,7 +44,7 @@ CURES = {
     "groups": "leave the term out, or make its levels fewer",
     "response": "look at y",
     "prediction": "fit.plot_check('pit') shows how; another family, or a term that is missing",
-    "rows": "look at these rows; a family with heavier tails",
+    "rows": "look at these rows; a family with more spread, as student-t, negative-binomial or beta-binomial",
 }
 
 
@@ -62,13 +62,13 @@ class FitCheck:
     @property
     def sentences(self) -> list[str]:
         """The worst first."""
-        return [f"{remark[0].upper()}{remark[1:]}." for remark in self.remarks]
+        return [f"{_begun(remark)}." for remark in self.remarks]
 
     @property
     def first(self) -> str:
         """The worst in one line, and how many more there are."""
         if not self.remarks:
-            return "check: nothing to worry about"
+            return "check: nothing seen yet; fit.check() also predicts every row from the others"
         worst, more = self.remarks[0], len(self.remarks) - 1
         word = "CHECK" if worst.severity == WRONG else "check"
         return f"{word}: {worst}" + (f"; fit.check() has {more} more" if more else "")
@@ -92,6 +92,12 @@ class FitCheck:
             return "nothing to worry about"
         cures = [f" ({CURES[r.name]})" if r.name in CURES else "" for r in self.remarks]
         return "\n".join(f"{i + 1}. {text}{cure}" for i, (text, cure) in enumerate(zip(self, cures, strict=True)))
+
+
+def _begun(sentence: str) -> str:
+    """With a capital, unless it begins with the name of a term or of a part."""
+    first = sentence.split(" ", 1)[0]
+    return f"{sentence[0].upper()}{sentence[1:]}" if first.isalpha() else sentence
 
 
 def at_once(fit: FitTables) -> FitCheck:
@@ -181,8 +187,9 @@ def _of_predictions(fit: FittedModel) -> list[Remark]:
     if far < _UNIFORM:
         return []
     spread = float(((below + upto) / 2 - 0.5).var() + (wide**2).mean() / 12)
-    how = "too sure" if spread > 1 / 12 else "not sure enough"
-    text = f"rows lie elsewhere in their predictions than they should (PIT, {far:.1f} where {_UNIFORM} is rare): {how}"
+    how = "too sure: y spreads more than the model says" if spread > 1 / 12 else "not sure enough: y spreads less"
+    rare = f"PIT, {far:.1f} from uniform; right models have more than {_UNIFORM} once in a hundred"
+    text = f"predictions of rows from the others are {how} ({rare})"
     return [Remark(text, "prediction", LITTLE)]
 
 
@@ -198,7 +205,7 @@ def _of_rows(fit: FittedModel) -> list[Remark]:
     if not far:
         return []
     names = ", ".join(f"{fit.model.data_index[kept[k]]} (by {pull[k]:.1f} sds)" for k in far[:_SHOWN])
-    text = f"{len(far)} rows pull their own eta by more than three sds, {names} the most"
+    text = f"{len(far)} rows move their own predictor by over three sds from where the others have it: {names} most"
     if len(far) == 1:
-        text = f"the row {names} pulls its own eta"
+        text = f"the row {names} moves its own predictor from where the others have it"
     return [Remark(text, "rows", NOTE)]
