@@ -19,7 +19,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LIMITS = {"modules": 292, "lines": 72_600, "tokens": 594_800, "isinstance": 244, "getattr": 144}
 ROOMS = {  # tokens
     "(top)": 30_500,
-    "corrections": 46_300,
+    "corrections": 46_700,
     "criticism": 9_200,
     "datasets": 1_900,
     "distributed": 17_600,

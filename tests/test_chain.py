@@ -102,7 +102,7 @@ data = pd.DataFrame({"g": g, "x": x, "z": rng.random(90), "y": rng.poisson(2.0, 
 graph = {i: [j for j in (i - 1, i + 1) if 0 <= j < 15] for i in range(15)}
 fenchel.fit("y ~ x + (x|g)", data, family="poisson")
 fenchel.fit("y ~ x + s(z)", data)
-fenchel.fit("y ~ bym2(g)", data, family="poisson", graphs={"g": graph})
+fenchel.fit("y ~ bym2(g)", data, family="poisson", graphs={"g": graph}, accuracy="fast")  # corrections of a map compile
 kinds = data.assign(
     real=rng.normal(size=90),
     event=rng.integers(0, 2, 90),

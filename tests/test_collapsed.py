@@ -400,3 +400,28 @@ def test_grids_at_rows_are_kept_until_others_are_asked_for():
     for other in (NewRows(design=design, offset=1.0), NewRows(design=2.0 * design), NewRows(design=design[:2])):
         assert found.grid_at(other) is not grid
         np.testing.assert_allclose(found.grid_at(other).centre, found.marginals_at(other).grid.centre, rtol=1e-12)
+
+
+def test_coefficients_lean_as_their_posterior_does():
+    """Few small counts: the intercept by a sum over a fine grid, each group by Gauss and Hermite's rule."""
+    rng, sd, wide = np.random.default_rng(2), 0.6, 10.0
+    g = np.repeat(np.arange(12), 3)
+    y = rng.poisson(np.exp(-1.5 + sd * rng.normal(size=12)[g]))
+    ones = np.ones((g.size, 1))
+    found = Model(Poisson(), y, ones, ones, g, np.eye(1) / sd**2, wide).solution().corrected()
+    assert found.method == "collapsed"
+    level = np.linspace(-6.0, 1.5, 1201)
+    x, w = np.polynomial.hermite_e.hermegauss(60)
+    eta = level[:, None, None] + sd * x
+    sums = np.bincount(g, weights=y)[None, :, None]
+    log_g = logsumexp(sums * eta - 3.0 * np.exp(eta) + np.log(w), axis=2).sum(axis=1) - 0.5 * (level / wide) ** 2
+    p = np.exp(log_g - log_g.max())
+    p /= p.sum()
+    mean = p @ level
+    spread = np.sqrt(p @ (level - mean) ** 2)
+    skewness = p @ (level - mean) ** 3 / spread**3
+    latents = found.latents()
+    assert skewness < -0.15
+    assert latents.skewness[-1] == pytest.approx(skewness, abs=0.05)
+    exact = np.interp([0.025, 0.975], np.cumsum(p) - 0.5 * p, level)
+    assert latents.quantile([0.025, 0.975])[-1] == pytest.approx(exact, abs=0.03 * spread)

@@ -31,6 +31,9 @@ _X = 0.25 * np.arange(-48, 49)  # standard deviations
 _AT_ONCE = 1 << 20  # numbers held at a time
 _KERNEL = 0.7  # of the distance of two points: the least sd of a kernel about them
 _FLOOR = 1e-300
+_SKEWEST = 1.0  # skewness of a coefficient beyond which a first order says nothing
+_DIRECTIONS = 64  # different x up to which skewness is asked for: each takes the gradients of two b
+_BENDS = 4.0  # standard deviations from which the cubic of a skewed density no longer grows
 _NODES = 7  # of an average over a normal
 _FINER = 3  # points between two of a lattice in a plane
 
@@ -128,7 +131,32 @@ def marginals_of(effects: GroupEffects, targets: LinearTargets) -> MarginalGrid:
     for i in range(0, shaped.size, step):
         some = shaped[i : i + step]
         log_density[some] = _shaped(effects, targets, some, group[some], a[some], scale[some])
+    plain = np.flatnonzero((group == -1) & (scale > 0.0))
+    if plain.size:
+        log_density[plain] = _skewed(found, targets.X[plain], scale[plain])
     return MarginalGrid(centre + targets.offset, scale, _X, log_density)
+
+
+def _skewed(found: CollapsedFit, X: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Log densities (T, x) of x'b: normal but for its skewness, to first order that of F along the regression on x'b.
+
+    b(t) = m + t V x / sd,    skewness = d3 F(b(t)) / dt3 at 0, by the slopes at t = -1, 0, 1
+    """
+    rows, of = np.unique(X, axis=0, return_inverse=True)
+    if len(rows) > _DIRECTIONS:
+        return np.broadcast_to(-0.5 * _X**2, (scale.size, _X.size))
+    along, mean = (rows @ found.state.root) @ found.state.root.T, found.state.mean
+    sd = np.maximum(np.sqrt(np.sum(along * rows, axis=1)), _FLOOR)
+    along /= sd[:, None]
+    ask = found.problem.integrals.values
+    ahead, behind = (ask(mean + side * along, found.placed.nodes)[1] for side in (1.0, -1.0))
+    here = ask(mean[None], found.placed.nodes)[1]
+    bent = np.sum((ahead + behind - 2.0 * here) * along, axis=1)
+    skew = (
+        np.clip(bent, -_SKEWEST, _SKEWEST)[of.ravel()] * (sd[of.ravel()] / scale) ** 3
+    )  # what is normal beside it has none
+    cubic = (_BENDS * np.tanh(_X / _BENDS)) ** 3 - 3.0 * _X  # x^3 - 3 x near 0, and no turn upwards in the tails
+    return with_moments(_X, -0.5 * _X**2 + skew[:, None] / 6.0 * cubic, np.zeros(of.size), np.ones(of.size))
 
 
 def _block_diagonal(stack: np.ndarray) -> sp.csr_array:

@@ -37,7 +37,7 @@ _SIZES = {
 _HERMITE = {1: (5, 7, 9, 11, 15, 21, 27), 2: (5, 7, 9, 11, 15, 21)}  # of Gauss and Hermite's rule
 _WORTH = 0.8  # of a lattice's points: a rule with fewer is worth having
 _CORNER = 18.0  # nats below the largest weight at which a node of a product counts for nothing
-_ERROR = 3e-4  # nats of all groups together that nodes may miss
+_ERROR = 1e-6  # nats of all groups together that nodes may miss: a search of theta sees where their number changes
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ TRUSTED: tuple[str, ...] = (
     "fenchel.models.regressor.FormulaRegressor",
     "fenchel.solvers.solution.Solution",
     "fenchel.corrections.corrected.Corrected",
+    "fenchel.corrections.interpolated.Interpolated",
     "fenchel.corrections.collapsed.Collapsed",
     *(f"fenchel.corrections.large.{word}Corrected" for word in ("Large", "Local", "Tall")),
     "fenchel.corrections.importance.ImportanceSample",
