@@ -73,7 +73,7 @@ def summary(fit: FitTables) -> str:
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
     found = fit.hyperparameters
     if len(found):
-        known = "by the evidence about its mode" if fit.integrated is None else "integrated over"
+        known = "by the evidence about its mode" if fit.integrated is None else "(value: the mode of all together)"
         lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(prior_table(model))]

@@ -228,7 +228,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         next_ones = f"the places next to them may hold {min(laid.cut, 1.0):.0%} of the posterior of theta"
         doubts.append(f"the lattice was stopped at {len(laid.points)} points, and {next_ones}: tails are cut off")
     if tails and word == "ccd":
-        cure = ': method="grid" does' if d <= designs.MOST else ""
+        cure = ': a grid does, integrate="grid" of formulas' if d <= designs.MOST else ""
         doubts.append(f"{' and '.join(tails)}: a long tail, which a composite design does not follow{cure}")
     summary = {
         "evidence": "corrected" if beyond else "elbo",
