@@ -424,4 +424,7 @@ def test_coefficients_lean_as_their_posterior_does():
     assert skewness < -0.15
     assert latents.skewness[-1] == pytest.approx(skewness, abs=0.05)
     exact = np.interp([0.025, 0.975], np.cumsum(p) - 0.5 * p, level)
-    assert latents.quantile([0.025, 0.975])[-1] == pytest.approx(exact, abs=0.03 * spread)
+    off = np.abs(latents.quantile([0.025, 0.975])[-1] - exact).max()
+    normal = latents.mean[-1] + latents.sd[-1] * np.array([-1.96, 1.96])
+    assert off < 0.05 * spread
+    assert off < 0.5 * np.abs(normal - exact).max()

@@ -33,7 +33,7 @@ _KERNEL = 0.7  # of the distance of two points: the least sd of a kernel about t
 _FLOOR = 1e-300
 _SKEWEST = 1.0  # skewness of a coefficient beyond which a first order says nothing
 _DIRECTIONS = 64  # different x up to which skewness is asked for: each takes the gradients of two b
-_BENDS = 4.0  # standard deviations from which the cubic of a skewed density no longer grows
+_BENDS = 6.0  # standard deviations from which the cubic of a skewed density no longer grows
 _NODES = 7  # of an average over a normal
 _FINER = 3  # points between two of a lattice in a plane
 
