@@ -6,15 +6,14 @@ Gaussian     hyperparameters where the elbo is largest, and the best Gaussian th
 
 "fast" is the last and "high" the first, whatever it costs. "auto" is the first of them that is affordable: one that
 takes at most ``gates.AFFORDED_FITS`` times as long as the plain fit, or ``gates.AFFORDED_SECONDS``. For Gaussian noise
-there is nothing to correct. Seconds are those of the processor; the time to compile is not among them.
+there is nothing to correct. Seconds are estimates from the numbers of rows, latents and fits, never a clock: the same
+data have the same answer on every computer, busy or not.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import gates
 from ..checks import choice
@@ -27,8 +26,15 @@ if TYPE_CHECKING:
 _LATTICE = {0: 1, 1: 14, 2: 36, 3: 60}  # fits of an integration over so many hyperparameters
 _ABOUT_CENTRE = 4  # fits a hyperparameter before those of a composite design: curvature, widths, steps to the mode
 _SEARCH = 2  # corrections of a search for the mode beyond those of an integration, which are 2 (2 n + 1)
-_COLD = 3.0  # times as long as a fit that starts at its end, one of a search takes at most
-_COMPILED = 1.5  # seconds: a correction that takes longer is not timed again without its compilation
+_COLD = 2.0  # times as long as a fit that starts at its end, one of a search takes
+# seconds of a usual core: of any fit, of a row, of a latent
+_FIT, _FIT_ROW, _FIT_LATENT = 3e-3, 1.5e-6, 1e-5
+_CORRECTION = {  # seconds of any correction, of a row, and of a pair of rows, by its method
+    "collapsed": (0.01, 5e-5, 0.0),
+    "clusters": (0.02, 0.0, 7e-8),
+    "neighbours": (0.05, 1.5e-4, 0.0),
+}
+_OTHER_CORRECTION = 0.5, 2e-5, 0.0  # by draws
 _LEAST_ROW = 1e-5  # seconds that a correction takes a row, at least
 
 
@@ -68,8 +74,8 @@ class Dial:
         """Of an integration that is asked for by name."""
         return "auto" if self.integrate is True else str(self.integrate) if self.integrate else None
 
-    def plan(self, plain: FitTables, seconds: float) -> Plan:
-        """What follows a plain fit that took so many seconds; a file keeps it and does not decide again."""
+    def plan(self, plain: FitTables) -> Plan:
+        """What follows a plain fit; a file keeps it and does not decide again."""
         if self.integrate is not None or self.evidence is not None:
             corrects = self.evidence == "corrected" or (self.evidence is None and self.method is not None)
             return Plan(self.method, corrects, "" if corrects else "as asked")
@@ -79,22 +85,21 @@ class Dial:
             return Plan()
         return searched(
             "accuracy",
-            lambda: _chosen(plain, self.accuracy, seconds),
+            lambda: _chosen(plain, self.accuracy),
             Plan._asdict,
             lambda kept: Plan(*(kept[name] for name in Plan._fields)),
         )
 
 
-def _chosen(plain: FitTables, accuracy: str, seconds: float) -> Plan:
+def _chosen(plain: FitTables, accuracy: str) -> Plan:
     n, exact = _n_free(plain), plain.found.likelihood.objective.conjugate
     method = "auto" if n else None
     if accuracy == "high":
         return Plan(method, not exact)
     if exact and not n:
         return Plan()
-    evidence = plain.engine.evidence(plain)
-    one, _ = _clocked(lambda: evidence(plain.theta))
-    allowed = max(gates.AFFORDED_FITS * min(seconds, _COLD * plain.found.n_evaluations * one), gates.AFFORDED_SECONDS)
+    one = _FIT + _FIT_ROW * plain.model.n_rows[1] + _FIT_LATENT * sum(t.n_latents for t in plain.model.sum.effects)
+    allowed = max(gates.AFFORDED_FITS * _COLD * plain.found.n_evaluations * one, gates.AFFORDED_SECONDS)
     allowed = min(allowed, gates.UNASKED_SECONDS)
     fits, corrections = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n, 2 * (2 * n + 1)
 
@@ -103,7 +108,7 @@ def _chosen(plain: FitTables, accuracy: str, seconds: float) -> Plan:
 
     correction, why = 0.0 if exact else _LEAST_ROW * plain.model.n_rows[1], ""
     if not exact and min(prices(correction)) <= allowed:
-        correction, why = _timed(plain, (allowed - fits * one) / corrections)
+        correction, why = _priced(plain)
     corrects = not (exact or why)
     integrated, corrected = prices(correction if corrects else 0.0)
     if not n or integrated <= allowed:
@@ -112,24 +117,12 @@ def _chosen(plain: FitTables, accuracy: str, seconds: float) -> Plan:
     return Plan(None, corrects and corrected <= allowed, f"{why}; {dear}" if why else dear)
 
 
-def _timed(plain: FitTables, enough: float) -> tuple[float, str]:
-    """Seconds of a correction, and why it is not to be used; timed again where its compilation may be in more than
-    ``enough`` of them."""
-
-    def correct() -> str:
-        found = plain.solution.corrected()
-        return "" if found.nearer else f"a correction is not to be used: {found.status}"
-
-    seconds, why = _clocked(correct)
-    if enough < seconds < _COMPILED:
-        seconds, why = _clocked(correct)
-    return seconds, why
-
-
-def _clocked(work: Callable[[], Any]) -> tuple[float, Any]:
-    begun = time.process_time()
-    out = work()
-    return time.process_time() - begun, out
+def _priced(plain: FitTables) -> tuple[float, str]:
+    """Seconds of a correction, and why it is not to be used."""
+    found, rows = plain.solution.corrected(), plain.model.n_rows[1]
+    always, row, pair = _CORRECTION.get(found.method, _OTHER_CORRECTION)
+    seconds = always + row * rows + pair * rows**2
+    return seconds, "" if found.nearer else f"a correction is not to be used: {found.status}"
 
 
 def _n_free(fit: FitTables) -> int:

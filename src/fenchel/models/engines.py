@@ -123,7 +123,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
     dial : Dial
         Which says what is done beyond the plain fit; ``points`` are options of an integration.
     """
-    target, fitted, begun = model.target, model, time.process_time()
+    target, fitted = model.target, model
     sum_: SumOfTerms | None = model.sum
     own: np.ndarray | None = None  # the likelihood's part of theta
     while sum_ is not None:  # again where terms choose at theta, such as the grid of a process
@@ -144,7 +144,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
         if price > _DEAR_AGAIN:
             finer = f"learned once more with {n_latents} latents where it had {n_before}, in about {price:.0f} s"
             remarks.warn([f"{finer}. The coarser model is that of edge=, the edge of its mesh"])
-    plan, mixture, answers = dial.plan(FittedModel(fitted, found), time.process_time() - begun), None, None
+    plan, mixture, answers = dial.plan(FittedModel(fitted, found)), None, None
     data = target.likelihood, fitted.sum.family(), target.y
     if plan.method is not None:
         points = {**points, "evidence": "corrected" if plan.corrects else "elbo"}
