@@ -157,3 +157,9 @@ def test_evidence_that_is_asked_for_is_that_of_an_integration():
     found = fit("b ~ x + (1|g)", "bernoulli", integrate="auto", evidence="elbo")
     assert found.integrated.evidence == "elbo"
     assert found.accuracy.startswith("integrated over 1 hyperparameter, Gaussian at each of them")
+
+
+def test_high_accuracy_without_integration_is_corrected_at_the_mode():
+    found = fit("b ~ x + (1|g)", "bernoulli", accuracy="high", integrate=False)
+    assert found.integrated is None
+    assert found.accuracy == "corrected at the mode"

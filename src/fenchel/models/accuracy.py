@@ -77,7 +77,8 @@ class Dial:
     def plan(self, plain: FitTables) -> Plan:
         """What follows a plain fit; a file keeps it and does not decide again."""
         if self.integrate is not None or self.evidence is not None:
-            corrects = self.evidence == "corrected" or (self.evidence is None and self.method is not None)
+            unasked = self.evidence is None and (self.method is not None or self.accuracy == "high")
+            corrects = self.evidence == "corrected" or unasked
             return Plan(self.method, corrects, "" if corrects else "as asked")
         if self.accuracy == "fast" or (is_loading() and next_search() != "accuracy"):
             return Plan(why="accuracy='fast'" if self.accuracy == "fast" else "")
