@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from sparse import Peak
 
 import fenchel
-from fenchel import gmrf
+from fenchel import PC, gmrf
 from fenchel.datasets import load_germany
 from fenchel.hyperparameters import Normal, PCDeviation, independent, learn
 
@@ -50,11 +50,11 @@ def germany(repeat: int) -> None:
 
     def formula() -> Any:
         graphs = {"district": data.adjacency}
-        return (
-            fenchel.Model("deaths ~ bym2(district)", frame, "poisson", exposure="expected", graphs=graphs)
-            .fit(accuracy="fast")
-            .found
+        stated = {"district": PC(1.0, 0.01)}
+        model = fenchel.Model(
+            "deaths ~ bym2(district)", frame, "poisson", exposure="expected", graphs=graphs, priors=stated
         )
+        return model.fit(accuracy="fast").found
 
     def parts() -> Any:
         field = gmrf.bym2(data.adjacency, precision=4.0)

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 292, "lines": 72_600, "tokens": 594_800, "isinstance": 244, "getattr": 144}
+LIMITS = {"modules": 291, "lines": 72_600, "tokens": 594_800, "isinstance": 244, "getattr": 144}
 ROOMS = {  # tokens
     "(top)": 30_500,
     "corrections": 46_700,

@@ -24,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..linalg import small
-from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
+from ..solvers.base import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from .cell_bounds import CellSites, TableCells
 
 FEW_FACTORS = 3  # up to so many factors every row has the whole Newton system from its first step

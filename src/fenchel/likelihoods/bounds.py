@@ -34,12 +34,12 @@ import numpy as np
 from ..checks import problem
 from ..linalg.arrays import Array, namespace, to_numpy
 from ..linalg.quadrature import Integrand, expect
-from ..linalg.tolerances import REACH
 from .outcomes import Rows, slice_rows
 
 if TYPE_CHECKING:
     from .base import Likelihood
 
+_REACH = 4.0  # how far one step may move a coordinate that bends on the scale of e
 Curvature = Callable[[Array, Array], tuple[Array, Array]]
 Parts = Callable[[Array, Rows], tuple[Array, Array, Array]]  # (eta, rows) -> a function of eta and its first two slopes
 
@@ -317,7 +317,7 @@ class ConvexBound(Bound):
 
         The usual one suits potentials that bend on the scale of e; a quadratic one has no limit.
         """
-        return REACH
+        return _REACH
 
     def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
         """s once tau has moved straight by J ds, k'(tau + J ds); None where it would come near its boundary.

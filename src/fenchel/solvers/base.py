@@ -25,6 +25,11 @@ from ..posterior import Posterior
 from ..problem import DualPoint, Problem
 from .initial_point import levelled
 
+ARMIJO = 1e-4  # share of the promised progress that a step must keep: small, so that only a step that fails is refused
+SLOW = 0.3  # a step that leaves more than this share of the gap is slow; Newton's leave its square
+SLOW_STEPS = 2  # after so many, Newton's system is no longer simplified: its simplification may be why
+ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
+PATIENCE = 8  # steps without a new best before a search goes back to it
 _ASK_FOR_LESS = (
     " of it; ask for a larger tol, or give the likelihood more noise or the prior less variance in the directions that "
     "the data do not tell"

@@ -22,11 +22,10 @@ import numpy as np
 from ..checks import Refusal
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.tolerances import ARMIJO, SLOW, SLOW_STEPS
 from ..primal import LEAST_VARIANCE, PrimalPoint, from_marginals, with_slopes
 from ..priors.newton_systems import SiteStep, coupled_direction
 from ..problem import DualPoint, Problem
-from .base import DEFAULT_TAKEN, Accuracy, Outcome, Solver, Stopping, no_start, relative
+from .base import ARMIJO, DEFAULT_TAKEN, SLOW, SLOW_STEPS, Accuracy, Outcome, Solver, Stopping, no_start, relative
 from .newton import MirrorNewton
 from .row_steps import RowSteps
 

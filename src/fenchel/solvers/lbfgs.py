@@ -22,9 +22,8 @@ import numpy as np
 
 from ..checks import choice
 from ..linalg.arrays import Array, asarray, to_numpy
-from ..linalg.tolerances import ARMIJO
 from ..problem import DualPoint, Problem
-from .base import Outcome, Solver, Stopping
+from .base import ARMIJO, Outcome, Solver, Stopping
 
 P = TypeVar("P")
 Pairs = deque[tuple[np.ndarray, np.ndarray]]

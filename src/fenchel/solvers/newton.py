@@ -23,10 +23,9 @@ from .. import gates
 from ..checks import instance, scalar
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
 from ..problem import DualPoint, Problem
-from .base import Accuracy, Finisher, Outcome, Solver, Stopping, relative
+from .base import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS, Accuracy, Finisher, Outcome, Solver, Stopping, relative
 from .initial_point import is_tall, levelled, refined, sampled, start_of
 
 _MOST = 0.9  # the share of its tau that a row may lose on a way that is straight

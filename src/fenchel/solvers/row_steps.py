@@ -23,10 +23,9 @@ import numpy as np
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.tolerances import SLOW
 from ..primal import PrimalPoint, with_slopes
 from ..problem import Problem
-from .base import Ending, Stopping
+from .base import SLOW, Ending, Stopping
 from .initial_point import is_tall, sampled
 
 _PROVABLE = 1e-3  # of tol: what may be promised where a proof is tried; its bound is a thousand times that, or more

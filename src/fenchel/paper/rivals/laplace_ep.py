@@ -39,9 +39,8 @@ from ...likelihoods.base import slice_rows
 from ...linalg.arrays import Array
 from ...linalg.dense import solve_cholesky, solve_lower
 from ...linalg.quadrature import tilted_moments
-from ...linalg.tolerances import ARMIJO
 from ...problem import DualPoint, Problem
-from ...solvers.base import Outcome, Solver, Stopping
+from ...solvers.base import ARMIJO, Outcome, Solver, Stopping
 from .base import Candidate, Geometry, dual_form, expected, explicit, iterate, starts
 
 _SHORTEST = 1e-12
