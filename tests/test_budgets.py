@@ -16,10 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 291, "lines": 72_600, "tokens": 594_800, "isinstance": 244, "getattr": 144}
+LIMITS = {"modules": 291, "lines": 72_600, "tokens": 595_000, "isinstance": 244, "getattr": 144}
 ROOMS = {  # tokens
     "(top)": 30_500,
-    "corrections": 46_700,
+    "corrections": 46_900,
     "criticism": 9_200,
     "datasets": 1_900,
     "distributed": 17_600,

@@ -168,3 +168,35 @@ def test_an_export_has_draws_of_theta_and_latents_together(fit):
 def test_points_keep_their_weights(fit):
     _, parts = fit.integrated.sample_with_theta(20_000, np.random.default_rng(0))
     assert np.array([some.size for some in parts]) / 20_000 == pytest.approx(fit.integrated.weights, abs=0.012)
+
+
+def test_a_row_left_out_is_the_difference_of_two_evidences():
+    rng = np.random.default_rng(5)
+    g, x = np.repeat(np.arange(40), 8), np.tile(np.linspace(-1.0, 1.0, 8), 40)
+    u, v = 0.6 * rng.standard_normal(40), 0.5 * rng.standard_normal(40)
+    y = rng.poisson(np.exp(0.5 + 0.8 * x + 0.5 * (g % 2) + u[g] + v[g] * x))
+    data = pd.DataFrame({"y": y.astype(float), "x": x, "t": g % 2, "g": g})
+
+    def fitted(rows):
+        return fenchel.fit("y ~ x + t + (x|g)", rows, "poisson", accuracy="high")
+
+    whole = fitted(data)
+    found, mean = whole.loo(), np.asarray(whole.posterior.mean)
+    far = np.abs(found.mean - mean) / np.sqrt(np.asarray(whole.posterior.variance))
+    assert far.max() < 4.0
+    low = np.flatnonzero(y <= 1)  # e^eta has a long way up, which only the others and the prior bound
+    for row in low[np.argsort(-np.asarray(whole.posterior.variance)[low])[:2]]:
+        less = fitted(data.assign(y=data.y.where(data.index != row)))
+        expected = whole.integrated.log_evidence - less.integrated.log_evidence
+        assert found.log_density[row] == pytest.approx(expected, abs=0.02)
+
+
+def test_durations_left_out_stay_near_the_others():
+    rng = np.random.default_rng(6)
+    g = np.repeat(np.arange(60), 4)
+    y = rng.exponential(size=g.size) ** (1 / 1.5) * np.exp(-0.8 * rng.standard_normal(60)[g] / 1.5)
+    data = pd.DataFrame({"y": np.minimum(y, 3.0), "event": (y < 3.0).astype(int), "g": g})
+    whole = fenchel.fit("cens(y, event) ~ 1 + (1|g)", data, "weibull", accuracy="high")
+    found, plain = whole.loo(), whole.solution.loo()
+    assert abs(found.elpd - plain.elpd) < 5.0
+    assert np.abs(found.mean - np.asarray(plain.mean)).max() < 1.0

@@ -31,6 +31,7 @@ _LEAST = -100.0  # of a log density below its largest value
 _PASSES = 3  # of moving a density to given moments
 _LOST = 600.0  # nats below its best at which a likelihood is divided by no more
 _CUT = 10.0  # nats below the largest density at which an end of the grid cuts nothing off
+_KNOWN = 10.0  # nats below the largest density down to which a marginal is divided by a likelihood
 _ROWS_AT_ONCE = 4096
 
 
@@ -285,7 +286,8 @@ def _left_out(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarr
     log_p = np.where(np.isnan(log_p), -np.inf, log_p)
     own = np.where(seen, times, 0.0)[:, None] * np.where(seen[:, None], log_p, 0.0)
     lost = own < own.max(axis=1, keepdims=True) - _LOST
-    rest = np.where(lost, -np.inf, grid.log_density - np.where(lost, 0.0, own))
+    with np.errstate(invalid="ignore"):
+        rest, falls = _continued(np.where(lost, -np.inf, grid.log_density - own), grid.log_density)
     top = rest.max(axis=1, keepdims=True)
     p = np.exp(rest - top)
     p /= p.sum(axis=1, keepdims=True)
@@ -298,4 +300,20 @@ def _left_out(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarr
         below, pit = pit_by(lambda x: np.sum(p * likelihood.cdf(x[:, None], eta), axis=1), likelihood, y)
     values = [density, mean, variance, pit, below]
     out = [np.where(seen | np.array(i in (1, 2)), value, np.nan) for i, value in enumerate(values)]
-    return np.stack([*out, ~cut])
+    return np.stack([*out, falls & ~cut])
+
+
+def _continued(rest: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Densities (T, M) of the others alone, which fall on as lines where the marginal is small; and whether all fall.
+
+    Far out a marginal is itself continued, and a likelihood such as exp(-t e^eta) is not: their ratio would be none.
+    """
+    known, falls = log_density >= log_density.max(axis=1, keepdims=True) - _KNOWN, np.ones((len(rest), 1), dtype=bool)
+    for _ in range(2):  # either end
+        known, rest = known[:, ::-1], rest[:, ::-1]
+        end = known.argmax(axis=1)[:, None]
+        edge, inner = (np.take_along_axis(rest, np.minimum(end + i, rest.shape[1] - 1), axis=1) for i in (0, 1))
+        outside = end - np.arange(rest.shape[1])
+        rest = np.where(outside > 0, edge + outside * (edge - inner), rest)
+        falls = falls & ((edge < inner) | (end == 0))
+    return rest, falls[:, 0]
