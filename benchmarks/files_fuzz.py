@@ -33,6 +33,7 @@ import fenchel
 from fenchel.files.statements import PACKAGES, import_all
 from fenchel.likelihoods import Poisson
 from fenchel.priors import DenseCovariance
+from fenchel.terms import RW1
 
 BAD = ("died", "slow")
 
@@ -94,9 +95,11 @@ class Arena:
 
     def __init__(self, folder: Path, kinds: tuple[str, ...] | None = None, thoroughly: bool = True) -> None:
         self.data, self.folder, self.thoroughly = table(), folder, thoroughly
-        for package in PACKAGES:  # importing a module of ours makes code of text, as dataclasses do
-            import_all(package)
+        for package in (*PACKAGES, "linalg", "corrections"):
+            import_all(package)  # importing a module of ours makes code of text, as dataclasses do
         fenchel.fit("y ~ interact(rw1(t), rw1(x)) + vecchia(x, z)", self.data)  # numba makes code of text once
+        # and whatever is first imported to order and factorise a large matrix, as its named tuples do
+        fenchel.Model("y ~ 1", self.data, terms=[RW1("t", levels=range(9_999))])
         self.canary, self.prey = str(folder / "canary"), str(folder / "prey")
         Path(self.prey).write_bytes(b"cos\nsystem\n(S'touch " + self.canary.encode() + b"'\ntR.")
         self.parts, self.expected = {}, {}
