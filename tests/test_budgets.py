@@ -16,28 +16,28 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 291, "lines": 72_600, "tokens": 595_000, "isinstance": 244, "getattr": 144}
+LIMITS = {"modules": 305, "lines": 80_000, "tokens": 650_000, "isinstance": 244, "getattr": 144}
 ROOMS = {  # tokens
-    "(top)": 30_500,
-    "corrections": 46_900,
-    "criticism": 9_200,
-    "datasets": 1_900,
-    "distributed": 17_600,
-    "estimators": 20_400,
-    "factors": 24_200,
-    "files": 9_000,
-    "gmrf": 29_900,
-    "hyperparameters": 42_100,
-    "inputs": 9_300,
-    "iterative": 16_500,
-    "likelihoods": 64_100,
-    "linalg": 64_400,
-    "models": 77_700,
-    "paper": 34_200,
-    "plots": 15_400,
-    "priors": 35_600,
-    "solvers": 12_900,
-    "terms": 34_800,
+    "(top)": 33_500,
+    "corrections": 49_700,
+    "criticism": 12_200,
+    "datasets": 4_900,
+    "distributed": 20_600,
+    "estimators": 23_400,
+    "factors": 27_200,
+    "files": 12_000,
+    "gmrf": 32_900,
+    "hyperparameters": 45_100,
+    "inputs": 12_300,
+    "iterative": 19_500,
+    "likelihoods": 67_100,
+    "linalg": 67_400,
+    "models": 80_700,
+    "paper": 37_200,
+    "plots": 18_400,
+    "priors": 38_600,
+    "solvers": 15_900,
+    "terms": 37_800,
 }
 TOKENS_OF_A_FILE = 4250
 ANOTHER_ROOMS_CLASS = 34  # isinstance of a class that is imported from another room

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from conftest import CONVEX_CASES, LIKELIHOODS, difference, priors_for
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fenchel
@@ -165,6 +165,8 @@ def test_any_scale_converges(seed, log_variance, which):
 
 
 @given(st.integers(0, 10_000), st.floats(-2, 4), st.sampled_from(range(len(LIKELIHOODS))))
+@example(50, 0.0, 13)  # variances of contrasts that no covariance has
+@example(72, 0.0, 13)
 def test_any_start_converges(seed, log_scale, which):
     rng = np.random.default_rng(seed)
     likelihood, y = LIKELIHOODS[which].example(rng, 11)

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..linalg.arrays import Array, to_numpy
+from ..linalg.dense import NotPositiveDefinite
 from ..linalg.logistic_normal import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
 from .bounds import ContrastBound, Curvature, Loss
 from .outcomes import Rows
@@ -182,7 +183,10 @@ class ExactSoftmax(ContrastBound):
         u, cov, basis = self._with_label(label, h), self._covariance(label, rho), _basis(C)
         turned = basis.T @ cov @ basis
         size = _JITTER * np.einsum("nkk->nk", turned).max(axis=1) + _TINY
-        return label, u, cov, basis @ np.linalg.cholesky(turned + size[:, None, None] * np.eye(C))
+        try:
+            return label, u, cov, basis @ np.linalg.cholesky(turned + size[:, None, None] * np.eye(C))
+        except np.linalg.LinAlgError as error:
+            raise NotPositiveDefinite from error
 
     def _blocks(self, n: int, points: int) -> Iterator[slice]:
         step = max(1, _TEMPORARY // (points * self.likelihood.n_classes))

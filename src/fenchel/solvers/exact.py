@@ -126,10 +126,13 @@ class CoupledStart:
         """The first point, the iterations it took, and a note if the user's start was not worth having."""
         if start is None:
             return (*self.default(problem, stopping), "")
-        point = self.stepped(problem, start, stopping)
-        n = int(point is not None)
-        if point is None:
-            point = from_marginals(problem, start, stopping.tol)
+        try:
+            point = self.stepped(problem, start, stopping)
+            n = int(point is not None)
+            if point is None:
+                point = from_marginals(problem, start, stopping.tol)
+        except NotPositiveDefinite:  # variances of contrasts that no covariance has
+            return (*self.default(problem, stopping), DEFAULT_TAKEN)
         if point.enough is None or point.shortfall < self.worth * problem.active.size:
             return point, n, ""
         other, n = self.default(problem, stopping)
