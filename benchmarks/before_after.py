@@ -4,8 +4,8 @@
     python benchmarks/before_after.py 7e4f7ce sparse --quick
 
 The older tree is checked out beside this one for as long as it takes, with benchmarks of its own. Each tree runs once
-to compile, then in turn. Lines of both that differ only in decimal numbers are compared: medians before and after, number by
-number. Ratios to a floor that the benchmark measures itself are the ones to read on a busy machine.
+to compile, then in turn. Lines of both that differ only in decimal numbers are compared: medians before and after,
+number by number. Ratios to a floor that the benchmark measures itself are the ones to read on a busy machine.
 """
 
 from __future__ import annotations
