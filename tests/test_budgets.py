@@ -16,9 +16,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 305, "lines": 80_000, "tokens": 650_000, "isinstance": 244, "getattr": 144}
+LIMITS = {"modules": 305, "lines": 80_000, "tokens": 650_000, "isinstance": 244, "getattr": 145}
 ROOMS = {  # tokens
-    "(top)": 33_500,
+    "(top)": 34_000,
     "corrections": 49_700,
     "criticism": 12_200,
     "datasets": 4_900,
@@ -27,7 +27,7 @@ ROOMS = {  # tokens
     "factors": 27_200,
     "files": 12_000,
     "gmrf": 32_900,
-    "hyperparameters": 45_100,
+    "hyperparameters": 48_500,
     "inputs": 12_300,
     "iterative": 19_500,
     "likelihoods": 67_100,

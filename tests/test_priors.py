@@ -301,7 +301,7 @@ def test_prediction_of_new_rows(prior, C, coupled):
         np.testing.assert_allclose(cross_m, m, atol=1e-9)
         np.testing.assert_allclose(cross_v, v, atol=1e-9)
     else:
-        m, v = post.predict(design=design, offset=prior.offset)
+        m, v = post.predict(design=design, offset=prior.offset, extra_variance=prior.extra_variance)
     np.testing.assert_allclose(m, post.mean, atol=1e-8)
     np.testing.assert_allclose(v, post.variance, atol=1e-8)
     assert post.latent_mean.shape == post.latent_variance.shape

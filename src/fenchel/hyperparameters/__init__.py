@@ -5,6 +5,7 @@
 from .base import Family, Learned, SearchEnding
 from .evidence import Evidence
 from .grid import Grid, grid
+from .inducing_covariance import InducingCovariance
 from .integration import Integrated, integrate
 from .kernel import KernelCovariance, ScaledCovariance
 from .learning import learn
@@ -16,6 +17,7 @@ __all__ = [
     "Family",
     "Grid",
     "HalfNormal",
+    "InducingCovariance",
     "Integrated",
     "KernelCovariance",
     "Learned",

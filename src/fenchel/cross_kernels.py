@@ -1,0 +1,360 @@
+"""Kernels of scikit-learn between two sets of rows: values, variances and contracted slopes, in any array library.
+
+    cross(kernel, X, Z)_ij = k(x_i, z_j)            cross_slopes(kernel, X, Z, T)_p = sum_ij T_ij dk(x_i, z_j)/dtheta_p
+    variances(kernel, X)_i = k(x_i, x_i)            variance_slopes(kernel, X, t)_p = sum_i t_i dk(x_i, x_i)/dtheta_p
+
+theta is the kernel's own: the logs of its free hyperparameters, in its order. A stationary kernel is a function of
+r^2 = sum_d (x_d - z_d)^2 / l_d^2, with dk/dlog l_d = w (x_d - z_d)^2 / l_d^2 and w its weight. Differences are squared,
+never expanded, so that k of a row and itself is exact. The caller decides how many rows X make a block. A kernel that
+is not known here is asked for its values, and differentiated by differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
+_STEP = 1e-3  # of a log, in differences of fourth order: their error is some 1e-11 of the kernel
+_TINY = 1e-300
+
+
+class CrossKernel(NamedTuple):
+    """How one kind of kernel is evaluated and contracted."""
+
+    value: Callable[[Any, Array, Array], Array]  # (kernel, X, Z) -> (n, m)
+    slopes: Callable[[Any, Array, Array, Array, Array], list[float]]  # (kernel, X, Z, T, value)
+    variance: Callable[[Any, Array], Array]  # (kernel, X) -> (n,)
+    variance_slopes: Callable[[Any, Array, Array], list[float]]  # (kernel, X, t)
+
+
+def cross(kernel: Kernel, X: Array, Z: Array) -> Array:
+    """k(x_i, z_j) (n, m).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.cross_kernels import cross
+    >>> cross(2.0 * RBF(1.0), np.array([[0.0], [1.0]]), np.array([[0.0]])).round(4)
+    array([[2.    ],
+           [1.2131]])
+    """
+    return _node(kernel).value(kernel, X, Z)
+
+
+def cross_slopes(kernel: Kernel, X: Array, Z: Array, T: Array, value: Array | None = None) -> np.ndarray:
+    """sum_ij T_ij dk(x_i, z_j)/dtheta (n_theta,); ``value``: cross(kernel, X, Z) where it is known already."""
+    known = cross(kernel, X, Z) if value is None else value
+    return np.asarray(_node(kernel).slopes(kernel, X, Z, T, known), dtype=np.float64)
+
+
+def variances(kernel: Kernel, X: Array) -> Array:
+    """k(x_i, x_i) (n,), white noise included."""
+    return _node(kernel).variance(kernel, X)
+
+
+def variance_slopes(kernel: Kernel, X: Array, t: Array) -> np.ndarray:
+    """sum_i t_i dk(x_i, x_i)/dtheta (n_theta,)."""
+    return np.asarray(_node(kernel).variance_slopes(kernel, X, t), dtype=np.float64)
+
+
+# -- distances and what is common ----------------------------------------------------------------------
+def squared_distances(X: Array, Z: Array, lengths: Any) -> Array:
+    """sum_d (x_d - z_d)^2 / l_d^2 (n, m)."""
+    scale = asarray(np.broadcast_to(np.asarray(lengths, dtype=np.float64), (X.shape[1],)).copy(), X)
+    X, Z = X / scale, Z / scale
+    if is_numpy(X):
+        from .linalg._pair_loops import squared_distances as loop
+
+        out = np.empty((X.shape[0], Z.shape[0]))
+        loop(X, np.ascontiguousarray(to_numpy(Z).T), out)
+        return out
+    total = 0.0 * (X[:, 0][:, None] * Z[:, 0][None, :])
+    for d in range(X.shape[1]):
+        total = total + (X[:, d][:, None] - Z[:, d][None, :]) ** 2
+    return total
+
+
+def _free(kernel: Kernel, name: str) -> bool:
+    return not getattr(kernel, f"hyperparameter_{name}").fixed
+
+
+def _sum(x: Array) -> float:
+    return float(namespace(x).sum(x))
+
+
+def _ones(X: Array) -> Array:
+    return 1.0 + 0.0 * X[:, 0]
+
+
+def _length_slopes(kernel: Kernel, X: Array, Z: Array, H: Array, lengths: Any) -> list[float]:
+    """sum_ij H_ij (x_d - z_d)^2 / l_d^2 of each length, or summed where there is one."""
+    xp = namespace(X)
+    scale = asarray(np.broadcast_to(np.asarray(lengths, dtype=np.float64), (X.shape[1],)).copy(), X)
+    centre = xp.mean(Z, axis=0)
+    X, Z = (X - centre) / scale, (Z - centre) / scale
+    each = xp.sum(H, axis=1) @ X**2 + xp.sum(H, axis=0) @ Z**2 - 2.0 * xp.sum(X * (H @ Z), axis=0)
+    every = to_numpy(each)
+    return list(every) if kernel.anisotropic else [float(every.sum())]
+
+
+# -- functions of a distance ---------------------------------------------------------------------------
+class Profile(NamedTuple):
+    """A stationary kernel as a function of r^2, and the weight w of its slopes; either may use up what it is given."""
+
+    value: Callable[[Array], Array]
+    weight: Callable[[Array], Array]
+
+
+def _exp(x: Array) -> Array:
+    return np.exp(x, out=x) if is_numpy(x) else namespace(x).exp(x)
+
+
+def _root(r2: Array) -> Array:
+    return np.sqrt(r2, out=r2) if is_numpy(r2) else namespace(r2).sqrt(r2)
+
+
+def _rbf(r2: Array) -> Array:
+    r2 *= -0.5
+    return _exp(r2)
+
+
+def _decay(r: Array, rate: float) -> Array:
+    return _exp(-rate * r)
+
+
+def _matern12_weight(r2: Array) -> Array:
+    r = _root(r2)
+    xp = namespace(r)
+    return _decay(r, 1.0) / xp.where(r > 0.0, r, xp.inf + 0.0 * r)
+
+
+def _matern32(r2: Array) -> Array:
+    r = _root(r2)
+    r *= np.sqrt(3.0)
+    out = _decay(r, 1.0)
+    r += 1.0
+    out *= r
+    return out
+
+
+def _matern52(r2: Array) -> Array:
+    r = np.sqrt(5.0) * _root(r2)
+    return (1.0 + r + r * r / 3.0) * _decay(r, 1.0)
+
+
+def _matern52_weight(r2: Array) -> Array:
+    r = np.sqrt(5.0) * _root(r2)
+    return (5.0 / 3.0) * (1.0 + r) * _decay(r, 1.0)
+
+
+PROFILES = {  # by smoothness
+    0.5: Profile(lambda r2: _decay(_root(r2), 1.0), _matern12_weight),
+    1.5: Profile(_matern32, lambda r2: 3.0 * _decay(_root(r2), np.sqrt(3.0))),
+    2.5: Profile(_matern52, _matern52_weight),
+    np.inf: Profile(_rbf, _rbf),
+}
+
+
+def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any], Any]) -> CrossKernel:
+    """A kernel that is a profile of the distance in units of its lengths."""
+
+    def value(k: Any, X: Array, Z: Array) -> Array:
+        return profile_of(k).value(squared_distances(X, Z, lengths_of(k)))
+
+    def slopes(k: Any, X: Array, Z: Array, T: Array, known: Array) -> list[float]:
+        if not _free(k, "length_scale"):
+            return []
+        own, lengths = profile_of(k), lengths_of(k)
+        weight = known if own.weight is own.value else own.weight(squared_distances(X, Z, lengths))
+        return _length_slopes(k, X, Z, T * weight, lengths)
+
+    return CrossKernel(value, slopes, lambda k, X: _ones(X), lambda k, X, t: _no_slopes(k))
+
+
+_RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale)
+_SCALED_RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale * np.asarray(k.units))
+_MATERN = _stationary(lambda k: PROFILES[k.nu], lambda k: k.length_scale)
+
+
+def _no_slopes(kernel: Any) -> list[float]:
+    return [0.0] * kernel.n_dims
+
+
+def _quadratic_value(k: Any, X: Array, Z: Array) -> Array:
+    return (1.0 + squared_distances(X, Z, k.length_scale) / (2.0 * k.alpha)) ** (-k.alpha)
+
+
+def _quadratic_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+    xp, r2, out = namespace(X), squared_distances(X, Z, k.length_scale), []
+    u = r2 / (2.0 * k.alpha)
+    if _free(k, "alpha"):
+        out.append(k.alpha * _sum(T * value * (u / (1.0 + u) - xp.log1p(u))))
+    if _free(k, "length_scale"):
+        out.append(_sum(T * value * r2 / (1.0 + u)))
+    return out
+
+
+def _periodic_value(k: Any, X: Array, Z: Array) -> Array:
+    r = _root(squared_distances(X, Z, 1.0))
+    return _exp(-2.0 * (namespace(r).sin(np.pi / k.periodicity * r) / k.length_scale) ** 2)
+
+
+def _periodic_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+    xp, phase, out = namespace(X), np.pi / k.periodicity * _root(squared_distances(X, Z, 1.0)), []
+    sine, weighted = xp.sin(phase), T * value * (4.0 / k.length_scale**2)
+    if _free(k, "length_scale"):
+        out.append(_sum(weighted * sine * sine))
+    if _free(k, "periodicity"):
+        out.append(_sum(weighted * phase * sine * xp.cos(phase)))
+    return out
+
+
+# -- the others ----------------------------------------------------------------------------------------
+def _constant_value(k: Any, X: Array, Z: Array) -> Array:
+    return k.constant_value * (_ones(X)[:, None] * _ones(Z)[None, :])
+
+
+def _constant_slopes(k: Any, T: Array) -> list[float]:
+    return [k.constant_value * _sum(T)] if _free(k, "constant_value") else []
+
+
+def _white_slopes(k: Any, t: Array) -> list[float]:
+    return [k.noise_level * _sum(t)] if _free(k, "noise_level") else []
+
+
+def _dot_slopes(k: Any, T: Array) -> list[float]:
+    return [2.0 * k.sigma_0**2 * _sum(T)] if _free(k, "sigma_0") else []
+
+
+# -- the tree ------------------------------------------------------------------------------------------
+def _sum_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+    return [*cross_slopes(k.k1, X, Z, T), *cross_slopes(k.k2, X, Z, T)]
+
+
+def _product_value(k: Any, X: Array, Z: Array) -> Array:
+    for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
+        if type(one).__name__ == "ConstantKernel":
+            out = cross(other, X, Z)
+            out *= one.constant_value
+            return out
+    return cross(k.k1, X, Z) * cross(k.k2, X, Z)
+
+
+def _product_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+    out: list[float] = []
+    for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
+        if type(one).__name__ == "ConstantKernel":
+            out += [_sum(T * value)] if _free(one, "constant_value") else []
+        elif type(other).__name__ == "ConstantKernel":
+            c = other.constant_value
+            out += list(cross_slopes(one, X, Z, c * T, value / c if c else None))
+        elif one.n_dims:
+            out += list(cross_slopes(one, X, Z, T * cross(other, X, Z)))
+    return out
+
+
+def _product_variance_slopes(k: Any, X: Array, t: Array) -> list[float]:
+    first = variance_slopes(k.k1, X, t * variances(k.k2, X))
+    return [*first, *variance_slopes(k.k2, X, t * variances(k.k1, X))]
+
+
+def _power_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+    inner = cross(k.kernel, X, Z)
+    return list(cross_slopes(k.kernel, X, Z, k.exponent * T * inner ** (k.exponent - 1), inner))
+
+
+def _power_variance_slopes(k: Any, X: Array, t: Array) -> list[float]:
+    return list(variance_slopes(k.kernel, X, k.exponent * t * variances(k.kernel, X) ** (k.exponent - 1)))
+
+
+# -- a kernel that is not known here -------------------------------------------------------------------
+def _differences(kernel: Any, total: Callable[[Any], float]) -> list[float]:
+    """The slopes of ``total(kernel)`` along theta, by differences of fourth order."""
+    out, theta = [], np.asarray(kernel.theta, dtype=np.float64)
+    for step in _STEP * np.eye(theta.size):
+        near, far = (total(kernel.clone_with_theta(theta + n * step)) for n in (1, 2))
+        near_below, far_below = (total(kernel.clone_with_theta(theta - n * step)) for n in (1, 2))
+        out.append((8.0 * (near - near_below) - (far - far_below)) / (12.0 * _STEP))
+    return out
+
+
+def _foreign_value(k: Any, X: Array, Z: Array) -> Array:
+    return asarray(np.asarray(k(to_numpy(X), to_numpy(Z)), dtype=np.float64), X)
+
+
+def _foreign_variance(k: Any, X: Array) -> Array:
+    return asarray(np.asarray(k.diag(to_numpy(X)), dtype=np.float64), X)
+
+
+_FOREIGN = CrossKernel(
+    _foreign_value,
+    lambda k, X, Z, T, value: _differences(k, lambda at: _sum(T * _foreign_value(at, X, Z))),
+    _foreign_variance,
+    lambda k, X, t: _differences(k, lambda at: _sum(t * _foreign_variance(at, X))),
+)
+_KNOWN: dict[type, CrossKernel] = {}
+
+
+def _node(kernel: Any) -> CrossKernel:
+    if not _KNOWN:
+        _KNOWN.update(_table())
+    known = _KNOWN.get(type(kernel), _FOREIGN)
+    return _FOREIGN if known is _MATERN and kernel.nu not in PROFILES else known
+
+
+def _table() -> dict[type, CrossKernel]:
+    from sklearn.gaussian_process import kernels as sk
+
+    from .scaled_rbf import ScaledRBF
+
+    return {
+        sk.RBF: _RBF,
+        ScaledRBF: _SCALED_RBF,
+        sk.Matern: _MATERN,
+        sk.RationalQuadratic: _RBF._replace(value=_quadratic_value, slopes=_quadratic_slopes),
+        sk.ExpSineSquared: _RBF._replace(value=_periodic_value, slopes=_periodic_slopes),
+        sk.ConstantKernel: CrossKernel(
+            _constant_value,
+            lambda k, X, Z, T, value: _constant_slopes(k, T),
+            lambda k, X: k.constant_value * _ones(X),
+            lambda k, X, t: _constant_slopes(k, t),
+        ),
+        sk.WhiteKernel: CrossKernel(
+            lambda k, X, Z: 0.0 * (_ones(X)[:, None] * _ones(Z)[None, :]),
+            lambda k, X, Z, T, value: _no_slopes(k),
+            lambda k, X: k.noise_level * _ones(X),
+            lambda k, X, t: _white_slopes(k, t),
+        ),
+        sk.DotProduct: CrossKernel(
+            lambda k, X, Z: k.sigma_0**2 + X @ Z.T,
+            lambda k, X, Z, T, value: _dot_slopes(k, T),
+            lambda k, X: k.sigma_0**2 + namespace(X).sum(X * X, axis=1),
+            lambda k, X, t: _dot_slopes(k, t),
+        ),
+        sk.Sum: CrossKernel(
+            lambda k, X, Z: cross(k.k1, X, Z) + cross(k.k2, X, Z),
+            _sum_slopes,
+            lambda k, X: variances(k.k1, X) + variances(k.k2, X),
+            lambda k, X, t: [*variance_slopes(k.k1, X, t), *variance_slopes(k.k2, X, t)],
+        ),
+        sk.Product: CrossKernel(
+            _product_value,
+            _product_slopes,
+            lambda k, X: variances(k.k1, X) * variances(k.k2, X),
+            _product_variance_slopes,
+        ),
+        sk.Exponentiation: CrossKernel(
+            lambda k, X, Z: cross(k.kernel, X, Z) ** k.exponent,
+            _power_slopes,
+            lambda k, X: variances(k.kernel, X) ** k.exponent,
+            _power_variance_slopes,
+        ),
+    }

@@ -1,0 +1,173 @@
+"""A kernel's hyperparameters where M points stand for all rows: the family of ``InducingPoints``.
+
+By the envelope theorem, with u, V of the whitened weights fixed (so that the KL does not move),
+
+    d elbo = - sum_n alpha_n dh_n + lam_n/2 drho_n,     h = offset + G m,    rho = diag(G V G') + c
+           = <A, dG> - 1/2 lam' d diag(K),              A = -alpha m' + Lam G (I - V)
+
+and with G = K_NM L^-T,  <A, dG> = <A L^-1, dK_NM> - 1/2 <L^-T B L^-1, dK_MM>,  B = G' A = m m' + V^-1 - 2 I + V, since
+B is symmetric at the optimum. One pass over the rows, in blocks; classes with weights of their own add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy, deepcopy
+from typing import Any
+
+import numpy as np
+
+from ..checks import finite, numeric, problem
+from ..cross_kernels import cross, cross_slopes, variance_slopes
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
+from ..linalg.machine import blocks, on_every_core
+from ..priors.base import NewRows
+from ..priors.inducing import InducingPoints
+from ..solvers.solution import Solution
+from .base import offset_at
+from .kernel import KernelCovariance
+
+_DEVICE_BLOCK = 1 << 22  # entries of a block of rows on a device
+
+
+class InducingCovariance(KernelCovariance):
+    """The prior of a Gaussian process at inputs X by the features of M points.
+
+    Parameters
+    ----------
+    kernel, X, offset, log_prior, level : as in ``KernelCovariance``
+    points : array (M, D)
+        The inducing points, the same at every theta; ``with_points`` has others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.hyperparameters import InducingCovariance, learn
+    >>> from fenchel.likelihoods import Poisson
+    >>> x = np.linspace(0, 6, 300)[:, None]
+    >>> counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * x[:, 0])))
+    >>> found = learn(Poisson(), InducingCovariance(1.0 * RBF(1.0), x, x[::20], level=10.0), counts)
+    >>> found.converged
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        X: ArrayLike,
+        points: ArrayLike,
+        offset: ArrayLike = 0.0,
+        log_prior: Any = None,
+        level: float = 0.0,
+    ) -> None:
+        super().__init__(kernel, X, offset=offset, log_prior=log_prior, level=level)
+        where = "InducingCovariance"
+        self.points = finite(where, "points", numeric(where, "points", points))
+        if self.points.ndim != 2 or self.points.shape[1] != self.X.shape[1] or self.points.size == 0:
+            got = f"points has shape {self.points.shape}"
+            raise problem(where, got, f"(M, {self.X.shape[1]}): one row a point")
+        self._last: tuple[np.ndarray, InducingPoints] | None = None
+
+    def with_points(self, points: np.ndarray) -> InducingCovariance:
+        """The same family seen through other points."""
+        out = copy(self)
+        out.points, out._last = np.asarray(points, dtype=np.float64), None
+        out.restate(points=out.points)
+        return out
+
+    def kernel_at(self, theta: np.ndarray) -> Any:
+        """The kernel at theta, which nobody else changes."""
+        return deepcopy(self._set(np.asarray(theta, dtype=np.float64)))
+
+    def at(self, theta: np.ndarray) -> InducingPoints:  # type: ignore[override]
+        theta = np.array(theta, dtype=np.float64)
+        if self._last is None or not np.array_equal(self._last[0], theta):
+            self._last = None  # its features leave before the next are made
+            offset = self.offset
+            if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
+                offset = offset_at("InducingCovariance", offset, len(self.X))
+            self._last = theta, InducingPoints(self.kernel_at(theta), self.X, self.points, offset, self.level)
+        return self._last[1]
+
+    def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
+        prior, post = self.at(theta), solution.posterior
+        rows, kernel = prior.rows, prior.kernel
+        m = to_numpy(post.latent_mean)
+        means, C = (m[:, None] if m.ndim == 1 else m), post.predictors.n_predictors
+        like = post.alpha
+        left = _unexplained(post, C)
+        M, Z, U = rows.points.shape[0], rows.points, rows.U
+        inside = [(a, b, asarray(x, like)) for a, b, x in left]
+        centre = asarray(means, like)
+        Lam = post.curvatures
+
+        def one(some: slice) -> np.ndarray:
+            X, alpha, lam = rows.X[some], post.alpha[some], post.lam[some]
+            K = cross(kernel, X, Z)
+            G = rows.of_cross(K)
+            A = -(alpha @ centre.T)
+            for a, b, rest in inside:
+                weight = lam[:, a] if Lam is None else Lam[some][:, a, b]
+                A = A + weight[:, None] * (G @ rest)
+            T = A[:, :M] @ U.T
+            own = variance_slopes(kernel, X, -0.5 * namespace(lam).sum(lam, axis=1))
+            B = np.zeros((M, M)) if Lam is None else to_numpy(G[:, :M].T @ A[:, :M])
+            slopes = cross_slopes(kernel, X, Z, T, K) + own
+            return np.concatenate([slopes, B.ravel() if Lam is not None else np.zeros(0)])
+
+        total = summed_blocks(rows.shape[0], rows.shape[1], one, like)
+        n = total.size if Lam is None else total.size - M * M
+        B = _products(means, left, M) if Lam is None else total[n:].reshape(M, M)
+        host = to_numpy(U)
+        G_MM = -0.25 * host @ (B + B.T) @ host.T
+        G_MM[np.diag_indices(M)] *= 1.0 + prior.jitter
+        return np.asarray(total[:n] + cross_slopes(kernel, Z, Z, asarray(G_MM, like)))
+
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """The function at inputs ``table`` (n, D): its features, and the variance that they do not explain."""
+        X = numeric("InducingCovariance", "new rows", table)
+        if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
+            raise problem("InducingCovariance", f"new rows have shape {X.shape}", f"(n, {self.X.shape[1]})")
+        rows = self.at(theta).rows
+        there = asarray(X, rows.U)
+        G = rows.at(there)[:]
+        offset = offset_at("InducingCovariance", self.offset, X.shape[0])
+        return NewRows(design=G, offset=offset, extra_variance=to_numpy(rows.remainder(G, there)))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> InducingCovariance:
+        from sklearn.gaussian_process.kernels import RBF, Matern
+
+        X = rng.normal(size=(n, 2))
+        return cls(1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5), X, X[: max(2, n // 2)], offset=0.1, level=2.0)
+
+
+def _unexplained(post: Any, C: int) -> list[tuple[int, int, np.ndarray]]:
+    """I - V of each pair of classes that are not independent under q, with their numbers."""
+    V = to_numpy(post.latent_covariance())
+    if post.curvatures is None:
+        return [(c, c, np.eye(V.shape[-1]) - (V if V.ndim == 2 else V[c])) for c in range(C)]
+    L = V.shape[0] // C
+    pairs = [(a, b) for a in range(C) for b in range(C)]
+    return [(a, b, (a == b) * np.eye(L) - V[b * L : (b + 1) * L, a * L : (a + 1) * L]) for a, b in pairs]
+
+
+def _products(means: np.ndarray, left: list[tuple[int, int, np.ndarray]], M: int) -> np.ndarray:
+    """B = m m' + (I - V) V^-1 (I - V), summed over classes, of the points alone."""
+    total = means[:M] @ means[:M].T
+    for _, _, rest in left:
+        total = total + (rest @ np.linalg.solve(np.eye(len(rest)) - rest, rest))[:M, :M]
+    return total
+
+
+def summed_blocks(n: int, width: int, one: Callable[[slice], np.ndarray], like: Array) -> np.ndarray:
+    """What ``one`` of all blocks of rows adds up to: on every core, or block by block on a device."""
+
+    def stretch(start: int, stop: int) -> Any:
+        return sum(one(some) for some in blocks(start, stop, width))
+
+    if is_numpy(like):
+        return np.asarray(sum(on_every_core(n, width, stretch)))
+    step = max(1, _DEVICE_BLOCK // width)
+    return np.asarray(sum(one(slice(i, min(n, i + step))) for i in range(0, n, step)))

@@ -1,0 +1,209 @@
+"""A Gaussian process seen through M points: eta = offset + G u + e, u ~ N(0, I), e ~ N(0, diag c).
+
+    Q = G G',   G = K_NM L^-T,   L L' = K_MM + jitter,     c = diag(K - Q) >= 0
+
+The process itself has covariance K >= Q; e stands for what the points do not explain, and is not learned from. The
+jitter is 1e-10 of the variances: it makes u a noisy view of the function at the points, and so leaves K - Q positive.
+A level adds a constant ~ N(0, level) as one more weight, exactly.
+
+Rows of G are kept where they fit into memory, else made again from the kernel in every pass, a block at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from ..checks import finite, numeric, problem, scalar
+from ..cross_kernels import cross, variances
+from ..linalg import dense
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
+from ..linalg.design import HOST
+from ..linalg.machine import blocks, on_every_core, physical_memory
+from ..linalg.matrix_designs import Dense, array_design
+from .base import Predictors, Prior
+from .latent_priors import LatentPrior, in_smaller_space
+from .predictors import Latents
+
+JITTER = 1e-10  # of the variances of the process at the points
+_MOST_JITTER = 1e-4  # a kernel that needs more is no covariance
+_KEPT_SHARE = 0.2  # of the memory there is: rows of G up to this are kept
+_KEPT_BYTES = 4.0 * 2**30  # and up to this
+
+
+def whitening(K: Array) -> tuple[Array, float]:
+    """U with U' (K + jitter diag K) U = I, upper triangular, and the jitter that Cholesky needed."""
+    jitter, xp = JITTER, namespace(K)
+    own = xp.linalg.diagonal(K)
+    while jitter <= _MOST_JITTER:
+        A = K + dense.diagonal_matrix(jitter * own)
+        try:
+            L = dense.cholesky(A)
+        except dense.NotPositiveDefinite:
+            jitter *= 100.0
+            continue
+        if is_numpy(L):
+            return dense.triangular_inverse(np.tril(L)).T, jitter
+        return dense.solve_lower(L, asarray(np.eye(L.shape[0]), L), transposed=True), jitter
+    raise problem(
+        "InducingPoints",
+        "the kernel at the points is not positive semidefinite",
+        "a covariance",
+        "Check the kernel, or the lengths: a periodic kernel of distances is a covariance on the line alone.",
+    )
+
+
+class FeatureRows:
+    """Rows of [G, sqrt(level) 1] for inputs X: a block is made when it is asked for.
+
+    Attributes
+    ----------
+    X : array (N, D)
+    points : array (M, D)
+    U : array (M, M)
+        L^-T, upper triangular.
+    """
+
+    def __init__(self, kernel: Any, X: Array, points: Array, U: Array, level: float) -> None:
+        self.kernel, self.X, self.points, self.U, self.level = kernel, X, points, U, level
+        self.shape = (X.shape[0], points.shape[0] + (level > 0.0))
+
+    def __getitem__(self, rows: Any) -> Any:
+        K = cross(self.kernel, self.X[rows], self.points)
+        return self.of_cross(K)
+
+    def of_cross(self, K: Array) -> Array:
+        """Rows of [G, sqrt(level) 1] from those of K_NM."""
+        xp = namespace(K)
+        if not is_numpy(K):
+            ones = 0.0 * K[:, :1] + self.level**0.5
+            return xp.concat([K @ self.U, ones], axis=1) if self.level else K @ self.U
+        m = self.points.shape[0]
+        out = np.empty((K.shape[0], self.shape[1]))
+        np.matmul(K, self.U, out=out[:, :m])
+        out[:, m:] = self.level**0.5
+        return out
+
+    def at(self, X: Array) -> FeatureRows:
+        """The same features of other inputs."""
+        out = copy(self)
+        out.X, out.shape = X, (X.shape[0], self.shape[1])
+        return out
+
+    def remainder(self, G: Array, X: Array) -> Array:
+        """c = diag(K - Q) (n,) of inputs X with rows G."""
+        xp = namespace(G)
+        left = variances(self.kernel, X) + self.level - xp.sum(G * G, axis=1)
+        return xp.where(left > 0.0, left, xp.zeros_like(left))
+
+    def design(self) -> tuple[Any, Array]:
+        """The rows as a design, kept where they fit, and c (N,)."""
+        (n, width), xp = self.shape, namespace(self.X)
+        kept = 8.0 * n * width <= min(_KEPT_BYTES, _KEPT_SHARE * physical_memory())
+        if not is_numpy(self.X):
+            step = max(1, (1 << 22) // width)
+            parts = [self[i : i + step] for i in range(0, n, step)]
+            edges = range(0, n, step)
+            left = [self.remainder(part, self.X[i : i + step]) for i, part in zip(edges, parts, strict=True)]
+            return array_design(xp.concat(parts, axis=0)), xp.concat(left)
+        G = np.empty((n, width)) if kept else None
+        c = np.empty(n)
+
+        def stretch(start: int, stop: int) -> None:
+            for some in blocks(start, stop, width):
+                rows = self[some]
+                c[some] = to_numpy(self.remainder(rows, self.X[some]))
+                if G is not None:
+                    G[some] = rows
+
+        on_every_core(n, width, stretch)
+        return (RemadeRows(self) if G is None else Dense(G)), c
+
+
+class RemadeRows(Dense):
+    """Rows that every pass makes again."""
+
+    X: FeatureRows
+
+    def __init__(self, rows: FeatureRows) -> None:
+        super().__init__(rows)
+
+    def take(self, rows: Any) -> Dense:
+        return self.X.at(self.X.X[rows]).design()[0]
+
+    def entries(self) -> Iterator[np.ndarray]:
+        yield from ()
+
+
+class InducingPoints(LatentPrior):
+    """A Gaussian process by the features of M points, with the variance that they do not explain.
+
+    Parameters
+    ----------
+    kernel : kernel of scikit-learn
+    X : array (N, D)
+        numpy, or torch: the computation runs where it lives.
+    points : array (M, D)
+        Where the weights look at the function. Any points are valid; ``inducing_points.choose`` finds good ones.
+    offset : float, array (N,) or (N, C)
+    level : float
+        Prior variance of a constant added to the function.
+
+    Attributes
+    ----------
+    rows : FeatureRows
+        The features, for these rows and others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.priors import InducingPoints
+    >>> X = np.linspace(0.0, 1.0, 50)[:, None]
+    >>> prior = InducingPoints(RBF(0.5), X, X[::10])
+    >>> prior.n_rows, bool(prior.extra_variance.max() < 1e-3)
+    (50, True)
+    """
+
+    def __init__(
+        self, kernel: Any, X: ArrayLike, points: ArrayLike, offset: ArrayLike = 0.0, level: float = 0.0
+    ) -> None:
+        where, host = "InducingPoints", namespace(X) is np  # type: ignore[arg-type]
+        inputs: Array = finite(where, "X", numeric(where, "X", X)) if host else asarray(X, X)  # type: ignore[arg-type]
+        Z = finite(where, "points", numeric(where, "points", points if host else to_numpy(points)))  # type: ignore[arg-type]
+        if inputs.ndim != 2 or Z.ndim != 2 or Z.shape[1] != inputs.shape[1] or 0 in Z.shape:
+            got = f"X has shape {tuple(inputs.shape)} and points {Z.shape}"
+            raise problem(where, got, "(N, D) and (M, D)", "Use x[:, None] for one input.")
+        self.level = scalar(where, "level", level, 0.0) if level else 0.0
+        at = asarray(Z, inputs)
+        U, self.jitter = whitening(cross(kernel, at, at))
+        self.kernel, self.rows = kernel, FeatureRows(kernel, inputs, at, U, self.level)
+        design, c = self.rows.design()
+        self._like = HOST if host else inputs
+        self.place(self._like, None, 0.0, design, offset, to_numpy(c))
+        self.restate(kernel=kernel, X=X, points=points, offset=offset, level=level)
+
+    @property
+    def like(self) -> Array:
+        return self._like
+
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
+        ones = asarray(np.ones(self.design.shape[1]), self._like)
+        seen = self.seen(n_observations, n_predictors, lambda b, mean: Latents(mean, ones))
+        return in_smaller_space(seen, coupled)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
+        from sklearn.gaussian_process.kernels import RBF, Matern
+
+        X = rng.normal(size=(n, 2))
+        return [
+            cls(1.5 * RBF(1.2), X, X[:3], offset=0.2),
+            cls(Matern([1.1, 0.8], nu=1.5), X, rng.normal(size=(n + 2, 2)), level=2.0),
+        ]
+
+    def __repr__(self) -> str:
+        return f"InducingPoints({self.n_rows} rows, {self.rows.points.shape[0]} points)"

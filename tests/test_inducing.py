@@ -1,0 +1,244 @@
+"""Inducing points: features, pivots, slopes in theta, and the bound on what they cost, against the exact process."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import kernels as sk
+
+import fenchel
+from fenchel.cross_kernels import cross, cross_slopes, variance_slopes, variances
+from fenchel.hyperparameters import InducingCovariance, KernelCovariance, inducing_loss
+from fenchel.hyperparameters.inducing_loss import approximation_loss
+from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson, Weibull
+from fenchel.priors import DenseCovariance, InducingPoints, inducing
+from fenchel.priors.pivots import choose_rows
+from fenchel.scaled_rbf import ScaledRBF
+
+KERNELS = [
+    2.0 * sk.RBF([1.0, 2.0, 0.5]),
+    sk.Matern(1.1, nu=0.5),
+    sk.Matern([1.1, 0.4, 2.0], nu=1.5) + sk.WhiteKernel(0.3),
+    sk.Matern(1.1, nu=2.5) * sk.RBF(2.0) * sk.ConstantKernel(3.0),
+    sk.Matern(0.7, nu=1.1),
+    sk.RationalQuadratic(1.3, 0.7),
+    sk.ExpSineSquared(1.1, 2.3),
+    0.5 * sk.DotProduct(0.7) ** 2,
+    ScaledRBF(1.3, units=[1.0, 2.0, 3.0]),
+    sk.ConstantKernel(2.0, "fixed") * sk.RBF(1.0) + sk.ConstantKernel(0.3),
+]
+
+
+def slope(function, x, step=1e-3):
+    """Differences of fourth order."""
+
+    def along(e):
+        near, far = (function(x + n * e) - function(x - n * e) for n in (1, 2))
+        return (8.0 * near - far) / (12.0 * step)
+
+    return np.array([along(e) for e in step * np.eye(x.size)])
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_kernels_between_rows_are_scikit_learns(kernel):
+    rng = np.random.default_rng(0)
+    X, Z, T = rng.normal(size=(7, 3)), rng.normal(size=(5, 3)), rng.normal(size=(7, 5))
+    np.testing.assert_allclose(cross(kernel, X, Z), kernel(X, Z), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(variances(kernel, X), kernel.diag(X), rtol=1e-13)
+
+    def at(theta):
+        return kernel.clone_with_theta(theta)
+
+    expected = slope(lambda theta: np.sum(T * at(theta)(X, Z)), kernel.theta, 1e-4)
+    np.testing.assert_allclose(cross_slopes(kernel, X, Z, T), expected, rtol=1e-8, atol=1e-9)
+    expected = slope(lambda theta: np.sum(T[:, 0] * at(theta).diag(X)), kernel.theta, 1e-4)
+    np.testing.assert_allclose(variance_slopes(kernel, X, T[:, 0]), expected, rtol=1e-8, atol=1e-9)
+
+
+def test_kernels_on_torch_are_those_on_numpy():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X, Z, T = rng.normal(size=(7, 3)), rng.normal(size=(5, 3)), rng.normal(size=(7, 5))
+    for kernel in KERNELS:
+        there = [torch.asarray(x) for x in (X, Z, T)]
+        np.testing.assert_allclose(cross(kernel, *there[:2]).numpy(), cross(kernel, X, Z), rtol=1e-12)
+        np.testing.assert_allclose(cross_slopes(kernel, *there), cross_slopes(kernel, X, Z, T), rtol=1e-9, atol=1e-12)
+
+
+# -- pivots --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(4))
+def test_pivots_are_those_of_the_greedy_rule(seed):
+    rng = np.random.default_rng(seed)
+    X, w, kernel = rng.normal(size=(900, 1 + seed)), rng.gamma(1.0, 1.0, 900), 1.3 * sk.RBF(0.4 + 0.2 * seed)
+    K, G, c, picked = kernel(X), np.zeros((900, 0)), np.full(900, 1.3), []
+    for _ in range(80):
+        if c.max() <= 1e-9 * 1.3:
+            break
+        i = int(np.argmax(w * np.where(c > 1e-9 * 1.3, c, 0.0)))
+        g = (K[:, i] - G @ G[i]) / np.sqrt(c[i])
+        G, c = np.column_stack([G, g]), np.maximum(c - g * g, 0.0)
+        c[i] = 0.0
+        picked.append(i)
+    ours = choose_rows(kernel, X, 80, w)
+    same = min(len(picked), 40)  # beyond, rounding may decide between nearly equal scores
+    np.testing.assert_array_equal(ours[:same], picked[:same])
+    assert len(set(ours)) == len(ours)
+
+
+def test_pivots_of_duplicates_and_of_few_rows():
+    X = np.repeat(np.random.default_rng(0).normal(size=(30, 2)), 5, axis=0)
+    chosen = choose_rows(sk.RBF(0.3), X, 100)
+    assert len(chosen) == len(np.unique(X[chosen], axis=0)) == 30
+    assert len(choose_rows(sk.RBF(1.0) + sk.WhiteKernel(0.1), np.zeros((9, 2)), 20)) == 1
+
+
+# -- the fit -------------------------------------------------------------------------------------------
+def problems(n=120, D=2, seed=0):
+    """A likelihood with y, of every kind."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, D))
+    f = 1.5 * np.sin(1.5 * X[:, 0]) + (X[:, -1] if D > 1 else 0.0)
+    binary = (f + rng.logistic(size=n) > 0.0).astype(float)
+    classes = np.argmax(np.column_stack([f, -f, 0.5 * f]) + rng.gumbel(size=(n, 3)), axis=1)
+    return X, {
+        "counts": (Poisson(), rng.poisson(np.exp(f)).astype(float)),
+        "tilted": (BernoulliLogit("tilted"), binary),
+        "exact": (BernoulliLogit("exact"), binary),
+        "gaussian": (Gaussian(0.3), f + np.sqrt(0.3) * rng.normal(size=n)),
+        "survival": (Weibull(1.5), np.exp(f) * rng.weibull(1.5, size=n)),
+        "softmax": (MultinomialLogit(3, bound="tilted"), classes.astype(float)),
+    }
+
+
+KINDS = tuple(problems()[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_point_at_every_row_the_fit_is_the_exact_one(kind):
+    X, every = problems(40)
+    likelihood, y = every[kind]
+    kernel = 1.5 * sk.Matern(1.2, nu=1.5)
+    few = fenchel.infer(likelihood, InducingPoints(kernel, X, X, offset=0.1, level=2.0), y, tol=1e-11)
+    exact = fenchel.infer(likelihood, DenseCovariance(kernel(X) + 2.0, offset=0.1), y, tol=1e-11)
+    assert few.elbo == pytest.approx(exact.elbo, abs=1e-7)
+    np.testing.assert_allclose(few.posterior.mean, exact.posterior.mean, atol=1e-5)
+    np.testing.assert_allclose(few.posterior.variance, exact.posterior.variance, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_points", [10, 45])
+def test_slopes_in_theta_are_those_of_differences(kind, n_points):
+    X, every = problems(60)
+    likelihood, y = every[kind]
+    kernel = 1.4 * sk.RBF([1.1, 0.7]) + 0.5 * sk.Matern(1.3, nu=1.5)
+    family = InducingCovariance(kernel, X, X[:n_points], offset=0.1, level=3.0)
+
+    def fit(theta):
+        return fenchel.infer(likelihood, family.at(theta), y, tol=1e-13, max_iter=100)
+
+    ours = family.gradient(fit(family.theta), family.theta)
+    expected = slope(lambda theta: fit(theta).elbo, family.theta)
+    np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=2e-6)
+
+
+def test_slopes_under_a_softmax_without_a_bound():
+    X, every = problems(40)
+    y = every["softmax"][1]
+    likelihood = MultinomialLogit(3, bound="exact")
+    family = InducingCovariance(1.4 * sk.RBF(0.9), X, X[:8], level=3.0)
+
+    def fit(theta):
+        return fenchel.infer(likelihood, family.at(theta), y, tol=1e-12, max_iter=100)
+
+    ours = family.gradient(fit(family.theta), family.theta)
+    np.testing.assert_allclose(ours, slope(lambda theta: fit(theta).elbo, family.theta), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_are_made_again_give_the_same_fit(monkeypatch):
+    X, every = problems(700)
+    likelihood, y = every["counts"]
+    y[5] = np.nan
+    family = InducingCovariance(1.5 * sk.RBF(0.8), X, X[:40], level=2.0)
+    kept = fenchel.infer(likelihood, family.at(family.theta), y)
+    slopes = family.gradient(kept, family.theta)
+    monkeypatch.setattr(inducing, "_KEPT_BYTES", 0.0)
+    remade = InducingCovariance(1.5 * sk.RBF(0.8), X, X[:40], level=2.0)
+    prior = remade.at(remade.theta)
+    again = fenchel.infer(likelihood, prior, y)
+    assert type(prior.design).__name__ == "RemadeRows"
+    assert again.elbo == pytest.approx(kept.elbo, abs=1e-8)
+    np.testing.assert_allclose(again.posterior.variance, kept.posterior.variance, rtol=1e-9)
+    np.testing.assert_allclose(remade.gradient(again, remade.theta), slopes, rtol=1e-7)
+    bounds = [approximation_loss(fit, family.at(family.theta)).bound for fit in (kept, again)]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
+
+
+def test_predictions_are_those_of_the_exact_process_with_enough_points():
+    X, every = problems(200, D=1)
+    likelihood, y = every["counts"]
+    kernel, new = 1.5 * sk.RBF(0.8), np.linspace(-4.0, 4.0, 30)[:, None]
+    few = InducingCovariance(kernel, X, X[choose_rows(kernel, X, 40)], offset=0.2, level=2.0)
+    exact = KernelCovariance(kernel, X, offset=0.2, level=2.0)
+    etas = []
+    for family in (few, exact):
+        post = fenchel.infer(likelihood, family.at(family.theta), y, tol=1e-10).posterior
+        etas.append(post.at(family.new_rows(family.theta, new)))
+    np.testing.assert_allclose(etas[0].mean, etas[1].mean, atol=1e-4)
+    np.testing.assert_allclose(etas[0].variance, etas[1].variance, atol=1e-4)
+
+
+# -- the bound -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("D", [1, 2, 5])
+def test_the_bound_is_never_below_the_loss_and_not_far_above(kind, D):
+    X, every = problems(150, D)
+    likelihood, y = every[kind]
+    kernel = 2.0 * sk.RBF(0.4 * D**0.5) if D < 5 else 2.0 * sk.Matern(2.5, nu=1.5)
+    exact = fenchel.infer(likelihood, DenseCovariance(kernel(X) + 3.0), y, tol=1e-11)
+    weights = None
+    for n_points in (6, 12, 25, 50, 100):
+        prior = InducingPoints(kernel, X, X[choose_rows(kernel, X, n_points, weights)], level=3.0)
+        few = fenchel.infer(likelihood, prior, y, tol=1e-11)
+        weights = np.sum(few.lam + few.alpha**2, axis=1)
+        loss, bound = exact.elbo - few.elbo, approximation_loss(few, prior).bound
+        assert loss <= bound + exact.gap + 1e-9
+        if 0.01 <= loss <= 10.0:
+            assert bound <= (15.0 if kind == "exact" else 3.0) * loss  # strong concavity is not as tight as duality
+
+
+@pytest.mark.parametrize("kind", ["counts", "exact", "softmax"])
+def test_the_estimate_from_sampled_rows_is_that_of_all_pairs(kind, monkeypatch):
+    X, every = problems(300)
+    likelihood, y = every[kind]
+    kernel = 2.0 * sk.RBF(0.7) + sk.WhiteKernel(0.01)
+    prior = InducingPoints(kernel, X, X[choose_rows(kernel, X, 30)], level=3.0)
+    few = fenchel.infer(likelihood, prior, y)
+    whole = approximation_loss(few, prior)
+    monkeypatch.setattr(inducing_loss, "PAIRS", 1.0)
+    monkeypatch.setattr(inducing_loss, "DEAR_PAIRS", 1.0)
+    drawn = [approximation_loss(few, prior, seed) for seed in range(12)]
+    mean, error = np.mean([d.bound for d in drawn]), np.mean([d.standard_error for d in drawn])
+    assert whole.standard_error == 0.0
+    assert "estimate" in drawn[0].sentence
+    assert "proved" in whole.sentence
+    assert abs(mean - whole.bound) <= 4.0 * error / np.sqrt(12.0) + 1e-9
+    assert 0.3 * error < np.std([d.bound for d in drawn]) < 3.0 * error
+
+
+def test_white_noise_counts_in_the_bound():
+    """K - Q holds the noise of a row with itself: by dense matrices."""
+    X, every = problems(80)
+    likelihood, y = every["gaussian"]
+    kernel = 2.0 * sk.RBF(0.9) + sk.WhiteKernel(0.05)
+    prior = InducingPoints(kernel, X, X[:20])
+    few = fenchel.infer(likelihood, prior, y, tol=1e-12)
+    G = prior.design.toarray()
+    R = kernel(X) - G @ G.T
+    dense = 0.5 * (few.alpha[:, 0] @ R @ few.alpha[:, 0] + few.lam[:, 0] @ np.diag(R))
+    assert approximation_loss(few, prior).bound == pytest.approx(dense + few.gap, rel=1e-8)
+
+
+def test_the_prior_refuses_what_is_none():
+    X = np.zeros((5, 2))
+    with pytest.raises(ValueError, match="points"):
+        InducingPoints(sk.RBF(1.0), X, np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="not positive semidefinite"):
+        InducingPoints(-1.0 * sk.RBF(1.0), X, np.zeros((2, 2)))
