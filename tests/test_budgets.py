@@ -36,6 +36,7 @@ ROOMS = {  # tokens
     "paper": 37_200,
     "plots": 18_400,
     "priors": 38_600,
+    "proofs": 12_000,
     "solvers": 15_900,
     "terms": 37_800,
 }

@@ -148,6 +148,9 @@ class ConditionedCholesky(Factorisation):
         self._project = np.linalg.inv(self._C.T @ self._C)
         self.G = base.solve(U)
         self._UG = U.T @ self.G
+        # inertia: A is positive definite on C x = 0 if this matrix has one negative eigenvalue for each column of E
+        bordered = np.diag(np.where(K < 0.0, 1.0 / K, 0.0)) + (self._UG + self._UG.T) / 2
+        self.definite = int((np.linalg.eigvalsh(bordered) < 0.0).sum()) == int((K < 0.0).sum())
         M = np.linalg.inv(np.diag(1.0 / K) + self._UG)
         last = slice(U.shape[1] - n_constraints, U.shape[1])
         T = np.eye(U.shape[1])[:, last] - M @ self._UG[:, last]
@@ -280,6 +283,7 @@ class BasisCholesky(Factorisation):
     def __init__(self, symbolic: BasisAnalysis, inner: Factorisation) -> None:
         self.symbolic, self.inner, self.n = symbolic, inner, symbolic.n
         self.log_det, self.smallest_pivot = inner.log_det, inner.smallest_pivot
+        self.definite = inner.definite
 
     @property
     def log_det_rounding(self) -> float:  # type: ignore[override]

@@ -108,6 +108,8 @@ class Factorisation(ABC):
         min_i L_ii^2 / A_ii, in (0, 1]: 1 over it is the least that rounding is amplified by.
     errors : Errors
         Of a backend that approximates.
+    definite : bool
+        Whether A is positive definite on what constraints leave free; without constraints it could not be factorised.
     """
 
     n: int
@@ -116,6 +118,7 @@ class Factorisation(ABC):
     smallest_pivot: float
     log_det_rounding: float
     errors = Errors()
+    definite: bool = True
 
     @abstractmethod
     def solve(self, b: ArrayLike) -> np.ndarray:

@@ -32,7 +32,7 @@ from ..linalg.dense import asarray_index
 from ..linalg.design import HOST
 from .newton_systems import NewtonSystem as NewtonSystem  # part of the contract: what ``Factor.direction`` is given
 from .newton_systems import OtherWeights, iterated
-from .row_covariances import Lines, RowCovariances
+from .row_covariances import SAME_LINE, Lines, RowCovariances
 
 Product = Callable[[Array], Array]
 Weights = list[Array]  # u of each block, with S alpha = X u
@@ -47,6 +47,7 @@ class Factor(ABC):
     lam: Array  # (N, C)
     log_det: float  # log |B|
     own_latents: bool = False  # whether the latents are others than the predictors
+    definite: bool = True  # whether the posterior precision is positive definite on what constraints leave free
     covariances: type[RowCovariances] = RowCovariances  # how covariances of rows under q are computed
 
     @property
@@ -219,6 +220,7 @@ class Predictors(ABC):
     correlated: bool = False  # whether the predictors of one observation are, a priori
     small: bool = False  # whether its matrices are so small that BLAS does better on one thread
     default_mean: float | None = None  # the prior mean of every eta, where it is one number
+    negative_sites: bool = False  # whether ``at`` takes lam < 0 where the posterior precision stays positive definite
     draws_of: str = "eta"  # what draws of its posterior are made of: "eta", or "weights", "rows", "latents" of its kind
 
     @cached_property
@@ -250,8 +252,17 @@ class Predictors(ABC):
     def has_extra_variance(self) -> bool:
         return np.ndim(self.extra_variance) > 0
 
-    def lines(self) -> Lines:
-        """Observations that see the latents along one line, in groups."""
+    def proves_definite(self, lam: Array) -> bool:
+        """Whether Sigma^-1 + W' Lam W is positive definite in exact arithmetic, for lam (N, C) of any sign."""
+        raise NotImplementedError(f"{type(self).__name__} does not take negative sites")
+
+    def row_covariance(self, rows: np.ndarray) -> np.ndarray:
+        """S of some rows (n, n), of one predictor an observation."""
+        whole = self.at(0.0 * self.mt).covariance()[0]
+        return np.asarray(to_numpy(whole)[np.ix_(rows, rows)])
+
+    def lines(self, same: float = SAME_LINE) -> Lines:
+        """Observations that see the latents along one line, in groups; ``same``: how nearly."""
         return Lines.labelled(np.arange(self.n_observations))
 
     # -- weights: predictors whose latents are at hand have some -----------------------------------------

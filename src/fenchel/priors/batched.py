@@ -82,6 +82,8 @@ class BatchedFeatures(Prior):
 class BatchedPredictors(Predictors):
     """The cells of the table that are in the system: all of them, or those in ``keep``."""
 
+    negative_sites = True
+
     def __init__(self, prior: BatchedFeatures, n_predictors: int, keep: np.ndarray | None) -> None:
         self.prior, self.W, self.R, self.keep = prior, prior.loadings, prior.n_copies, keep
         self.n_predictors = n_predictors
@@ -128,6 +130,14 @@ class BatchedPredictors(Predictors):
 
     def at(self, lam: Array) -> BatchedFactor:
         return BatchedFactor(self, lam)
+
+    def proves_definite(self, lam: Array) -> bool:
+        D, L = self.W.shape
+        try:
+            BatchedFactor(self, lam / (1.0 - L * (L + D + 8.0) * EPS))
+        except NotPositiveDefinite:
+            return False
+        return True
 
     def restrict(self, keep: np.ndarray) -> BatchedPredictors:
         return BatchedPredictors(self.prior, self.n_predictors, keep if self.keep is None else self.keep[keep])

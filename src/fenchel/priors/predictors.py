@@ -25,7 +25,7 @@ from ..linalg.dense import asarray_index, diagonal_matrix, diagonal_of, semidefi
 from ..linalg.design import Design, Scaled
 from ..linalg.matrix_designs import array_design, as_design, is_sparse
 from .base import EPS, Factor, NewRows, Predictors, Weights
-from .row_covariances import Lines, lines_of_design
+from .row_covariances import SAME_LINE, Lines, lines_of_design
 
 T = TypeVar("T")
 
@@ -398,8 +398,8 @@ class LatentPredictors(Predictors):
     def correlated(self) -> bool:  # type: ignore[override]
         return any(len(group) > 1 for group in self.blocks.groups)
 
-    def lines(self) -> Lines:
-        return lines_of_design(self.designs[0])
+    def lines(self, same: float = SAME_LINE) -> Lines:
+        return lines_of_design(self.designs[0], same)
 
     # -- prediction --------------------------------------------------------------------------------
     def predict(

@@ -65,14 +65,14 @@ class Lines:
         return order[np.repeat(edges[groups] - start, size) + np.arange(size.sum())], start
 
 
-def lines_of_design(W: Design) -> Lines:
+def lines_of_design(W: Design, same: float = SAME_LINE) -> Lines:
     """Rows of a design."""
     if W.picks is not None:
         return Lines.labelled(W.picks)
-    return lines_of_rows(W.host_rows())
+    return lines_of_rows(W.host_rows(), same)
 
 
-def lines_of_rows(W: Any) -> Lines:
+def lines_of_rows(W: Any, same: float = SAME_LINE) -> Lines:
     """Rows of a matrix (N, L), dense or sparse, that are multiples of each other; rows of zeros stay alone."""
     n, L = W.shape
     probe = np.random.default_rng(0).standard_normal(L)
@@ -83,18 +83,18 @@ def lines_of_rows(W: Any) -> Lines:
     scale = sign / np.where(alive, norm, 1.0)
     order = np.lexsort((np.arange(n), np.where(alive, np.abs(seen), -1.0 - np.arange(n))))
     a, b = order[:-1], order[1:]
-    near = np.abs(np.abs(seen[a]) - np.abs(seen[b])) <= SAME_LINE
+    near = np.abs(np.abs(seen[a]) - np.abs(seen[b])) <= same
     near &= alive[a] & alive[b]
     if near.any():
         i, j = a[near], b[near]
         apart = _scaled(W, i, scale) - _scaled(W, j, scale)
-        near[near] = np.sqrt(_row_squares(apart)) <= 10.0 * SAME_LINE
+        near[near] = np.sqrt(_row_squares(apart)) <= 10.0 * same
     label = np.empty(n, dtype=np.int64)
     label[order] = np.concatenate([[0], np.cumsum(~near)])
     return Lines.labelled(label, sign)
 
 
-def lines_of_covariance(S: Any) -> Lines:
+def lines_of_covariance(S: Any, same: float = SAME_LINE) -> Lines:
     """Unknowns that a covariance (N, N) makes one: their correlation is 1 or -1."""
     S = to_numpy(S)
     sd = np.sqrt(np.diagonal(S))
@@ -104,7 +104,7 @@ def lines_of_covariance(S: Any) -> Lines:
     order = np.argsort(np.abs(seen), kind="stable")
     a, b = order[:-1], order[1:]
     both = S[a, b] / (sd[a] * sd[b])
-    near = np.abs(both) >= 1.0 - SAME_LINE
+    near = np.abs(both) >= 1.0 - same
     label, turn = np.empty(sd.size, dtype=np.int64), np.empty(sd.size)
     label[order] = np.concatenate([[0], np.cumsum(~near)])
     turn[order] = np.concatenate([[1.0], np.cumprod(np.where(near, np.sign(both), 1.0))])

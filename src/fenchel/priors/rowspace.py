@@ -28,7 +28,7 @@ from ..linalg.krylov import conjugate_gradients
 from .base import Product
 from .newton_systems import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Latents, Seen, made_once
-from .row_covariances import LatentCovariances, Lines, lines_of_covariance
+from .row_covariances import SAME_LINE, LatentCovariances, Lines, lines_of_covariance
 from .rowblock import DEAD, RowBlock, RowFactor
 
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
@@ -181,8 +181,11 @@ class RowPredictors(LatentPredictors):
         parts = self.blocks.split(alpha)
         return self.blocks.join([dense.multiply_symmetric(row.S, a) for row, a in zip(self.rows, parts, strict=True)])
 
-    def lines(self) -> Lines:
-        return super().lines() if self.designs[0].picks is None else lines_of_covariance(self.rows[0].S)
+    def row_covariance(self, rows: np.ndarray) -> np.ndarray:
+        return to_numpy(self.rows[0].S)[np.ix_(rows, rows)]
+
+    def lines(self, same: float = SAME_LINE) -> Lines:
+        return super().lines(same) if self.designs[0].picks is None else lines_of_covariance(self.rows[0].S, same)
 
     def at(self, lam: Array) -> RowsFactor:
         return RowsFactor(self, lam)

@@ -37,6 +37,7 @@ from .sparsity import Pattern, constrained
 
 _ALIKE = 1.5  # the most by which weights may differ for a factor of one to precondition the other: 8 rounds to 1e-8
 _SOLVED = 1e-8  # relative residual of that
+_FEW_ROWS = 2000  # rows up to which a dense matrix of them may stand for constraints that hold all latents
 _STEEP = 150.0  # multiplications of a factorisation for each entry of L, of which a solve takes two
 
 
@@ -172,6 +173,12 @@ class SparsePredictors(LatentPredictors):
 
     draws_of = "latents"
 
+    @property
+    def negative_sites(self) -> bool:  # type: ignore[override]
+        """Constraints over all latents are conditioned on, which allows fewer sites than a dense matrix would."""
+        held = self.pattern.constraint
+        return held is None or not len(held.C) or self.n_observations > _FEW_ROWS
+
     def __init__(self, seen: Seen, pattern: Pattern) -> None:
         super().__init__(seen)
         self.pattern, self.W = pattern, seen.designs[0].csr()
@@ -210,6 +217,12 @@ class SparsePredictors(LatentPredictors):
     def at(self, lam: Array) -> SparseFactor:
         return SparseFactor(self, lam)
 
+    def proves_definite(self, lam: Array) -> bool:
+        try:
+            return all(self.pattern.lowered_factor(to_numpy(part)).definite for part in self.blocks.split(lam))
+        except NotPositiveDefinite:
+            return False
+
     def restrict(self, keep: np.ndarray) -> SparsePredictors:
         seen, rows = self.seen.take(keep)
         return SparsePredictors(seen, self.pattern.restricted(rows))
@@ -226,6 +239,7 @@ class SparseFactor(BlockFactor):
         self.pattern, self.W = predictors.pattern, predictors.W
         self.parts = [self.pattern.factor(to_numpy(part)) for part in self.blocks.split(lam)]
         self.log_det = sum(part.log_det - self.pattern.base.log_det for part in self.parts)
+        self.definite = all(part.definite for part in self.parts)
 
     @cached_property
     def variance(self) -> Array:

@@ -26,7 +26,7 @@ from ..linalg.arrays import ArrayLike
 from ..linalg.constrained import Constraint
 from ..linalg.constraint_bases import split_local
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.factorisation import SMALL_PIVOT, Analysis, Factorisation, StoredAnalysis, analyse
+from ..linalg.factorisation import EPS, SMALL_PIVOT, Analysis, Factorisation, StoredAnalysis, analyse
 from ..linalg.row_pairs import DesignRows, places_in
 from .latent_priors import checked_constraints
 
@@ -362,6 +362,12 @@ class Pattern:
             found = self._weighted(weight)
             self._last = np.array(weight), weakref.ref(found)
         return found
+
+    def lowered_factor(self, weight: np.ndarray) -> Factorisation:
+        """A factor of A = Q + W' diag(weight) W less what rounding can do: n eps sqrt(A_ii A_jj) in each entry of L."""
+        symbolic, data = self.symbolic, self.q + self.rows.products @ weight
+        data[symbolic.diagonal_entries] *= 1.0 - (symbolic.n + 8.0) * EPS * (2.0 * symbolic.nnz) ** 0.5
+        return symbolic.factor(data)
 
     def _weighted(self, weight: np.ndarray) -> Factorisation:
         """A new factor of Q + W' diag(weight) W."""

@@ -62,7 +62,7 @@ class WeightFactor:
     def _root_by_rows(self) -> bool:
         """L without forming A, if X is small and on the host."""
         n, L = self.X.shape
-        if n * L > dense.QR_ENTRIES or not is_numpy(self.lam):
+        if n * L > dense.QR_ENTRIES or not is_numpy(self.lam) or (self.lam < 0.0).any():
             return False
         self.L, self.by_rows = dense.root_by_rows(to_numpy(self.X.times(np.eye(L))), self.lam), True
         return True
@@ -112,6 +112,7 @@ class WeightPredictors(LatentPredictors):
     """Predictors whose blocks are N x L features."""
 
     draws_of = "weights"
+    negative_sites = True
 
     def __init__(self, seen: Seen, features: Sequence[Scaled] | None = None) -> None:
         super().__init__(seen)
@@ -164,6 +165,14 @@ class WeightPredictors(LatentPredictors):
 
     def at(self, lam: Array) -> WeightsFactor:
         return WeightsFactor(self, lam)
+
+    def proves_definite(self, lam: Array) -> bool:
+        lost = max(X.shape[1] * (X.shape[1] + X.shape[0] + 8.0) for X in self.features) * EPS
+        try:
+            WeightsFactor(self, lam / (1.0 - lost))
+        except dense.NotPositiveDefinite:
+            return False
+        return True
 
     def restrict(self, keep: np.ndarray) -> WeightPredictors:
         seen, rows = self.seen.take(keep)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..corrections.collapsed import Collapsed
     from ..corrections.importance import ImportanceSample
     from ..corrections.interpolated import Interpolated
+    from ..proofs import EvidenceBounds
 
 _CERTIFICATE = ("elbo", "rounding", "quadrature", "certificate", "log_evidence", "optimal")
 _RUN = ("tol", "n_iter", "method")
@@ -156,6 +157,16 @@ class Solution(Stored):
         from ..corrections.importance import importance
 
         return importance(self, draws, rng)
+
+    @stated()
+    def evidence_bounds(self, effort: str = "fast") -> EvidenceBounds:
+        """log p(y) between two proved bounds, and how far q is from the posterior at most, at these hyperparameters.
+
+        They hold for every q, converged or not. ``effort="high"`` spends more to bring them closer together.
+        """
+        from ..proofs import evidence_bounds
+
+        return evidence_bounds(self, effort)
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""

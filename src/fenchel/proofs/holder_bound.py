@@ -1,0 +1,233 @@
+"""Bounds of the evidence on both sides, for every Gaussian q: what ``Solution.evidence_bounds`` returns.
+
+A Gaussian q is the prior times Gaussian sites, exp(-alpha_n t - lam_n t^2/2) with t = eta_n - h_n. With its normaliser
+
+    log Z = -(alpha' S alpha + log|B|) / 2
+    log p(y) = log Z + log E_q prod_n exp gt_n,         gt_n(t) = log p(y_n | h_n + t) + alpha_n t + lam_n t^2 / 2
+
+holds for every q: at its optimum or not, exact or of a bound. Observations along one line of the latents are one site.
+Jensen's inequality is the lower bound; the Gaussian form of Hoelder's, with exponents p such that diag(p) >= corr_q,
+the upper one (Chen, Dafnis and Paouris, 2015):
+
+    log Z + sum_n E_q gt_n  <=  log p(y)  <=  log Z + sum_n log E_q exp(p_n gt_n) / p_n
+
+The lower one is the elbo of q without any bound on the likelihood, so that the difference bounds KL(q || posterior).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..checks import choice, problem
+from ..corrections.sites import GaussianFit, Observed, counted, observations
+from ..linalg.arrays import to_numpy
+from ..linalg.dense import NotPositiveDefinite
+from ..posterior import Posterior
+from ..priors.row_covariances import Lines
+from .exponents import best_exponents
+from .margins import Cone, DenseCone, FactorCone
+from .tilted_moments import ObservedRemainders, SiteRemainders, TiltedMoments
+
+_WHERE = "evidence_bounds"
+_SAME = 1e-14  # of correlations and unit vectors: rows that differ by more than rounding are not one site
+_SHRINKS = (0.0, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # of w towards its lowest, tried until it is proved
+_UNPROVED = 1e-6  # the same where rounding leaves no proof
+
+
+class ProvableFit(GaussianFit, Protocol):
+    """What is read of a solution."""
+
+    rounding: float
+    quadrature: float
+
+
+@dataclass(frozen=True)
+class EvidenceBounds:
+    """log p(y) between two bounds, at the hyperparameters of the fit.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Of log p(y). ``upper`` is infinite where no exponents with finite integrals are allowed.
+    kl : float
+        KL(q || posterior) is at most this: ``upper`` less the elbo of q under the likelihood itself.
+    exponents : array (N,)
+        p of every observation; those along one line of the latents share one. Infinite where an observation has no
+        curvature: it costs nothing.
+    status : str
+        What was proved, as a sentence.
+    """
+
+    lower: float
+    upper: float
+    kl: float
+    exponents: np.ndarray
+    status: str
+
+    @property
+    def width(self) -> float:
+        """upper - lower."""
+        return self.upper - self.lower
+
+    def __repr__(self) -> str:
+        return f"EvidenceBounds(lower={self.lower:.6f}, upper={self.upper:.6f}, kl={self.kl:.3g})"
+
+
+@dataclass(frozen=True)
+class SiteBound:
+    """An upper bound of log E prod_c exp gt_c, in nats.
+
+    Attributes
+    ----------
+    value : float
+        sum_c w_c (L_c(1/w_c) + its error).
+    w : array (n,)
+        1/p.
+    error : float
+        What was added for the integrals.
+    excess : float
+        How far it may be above the best bound of its kind.
+    proved : bool
+        Whether the exponents are allowed in exact arithmetic; else in double precision only.
+    """
+
+    value: float
+    w: np.ndarray
+    error: float
+    excess: float
+    proved: bool
+
+
+def bound_sites(sites: SiteRemainders, cone: Cone, floor: float) -> SiteBound:
+    """The upper bound of sites of any kind: functions of a standard normal each, and which exponents they may have.
+
+    Parameters
+    ----------
+    sites : SiteRemainders
+    cone : Cone
+        Of the directions that the sites see.
+    floor : float
+        sum_c E gt_c under q, below which no bound is.
+    """
+    moments = TiltedMoments(sites)
+    try:
+        best = best_exponents(moments, cone, floor)
+    except NotPositiveDefinite:
+        return SiteBound(np.inf, np.zeros(sites.n), 0.0, np.inf, False)
+    w, proved = _proved(cone, best.w)
+    value, error = moments.certified(1.0 / w)
+    lost = float(w @ error)
+    return SiteBound(float(w @ value) + lost, w, lost, best.excess, proved)
+
+
+def _proved(cone: Cone, w: np.ndarray) -> tuple[np.ndarray, bool]:
+    """w moved towards its lowest until it is proved to be allowed."""
+    for t in _SHRINKS:
+        there = cone.lowest + (1.0 - t) * (w - cone.lowest)
+        if cone.proves(there):
+            return there, True
+    return cone.lowest + (1.0 - _UNPROVED) * (w - cone.lowest), False
+
+
+def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBounds:
+    """Bounds of log p(y) from a fit with one predictor an observation."""
+    choice(_WHERE, "effort", effort, ("fast", "high"))
+    post, likelihood = solution.posterior, solution.likelihood
+    if likelihood.n_predictors > 1:
+        got = f"{likelihood.name} has {likelihood.n_predictors} predictors an observation"
+        raise problem(_WHERE, got, "a likelihood of one predictor")
+    if post.predictors.has_extra_variance:
+        got = "the prior has an extra variance, and q does not learn about that part of eta"
+        raise problem(_WHERE, got, "a prior whose latents explain all of eta")
+    observed = observations(solution)
+    sites = sites_of_fit(post, observed)
+    log_Z = _log_normaliser(post) + _of_linear_rows(solution) + sites.constant
+    elbo = _expected(observed) + log_Z - sites.constant
+    found = bound_sites(sites.remainders, sites.cone, elbo - log_Z)
+    blur = solution.rounding + solution.quadrature
+    lower, upper = max(elbo, solution.elbo) - blur, log_Z + found.value + blur
+    exponents = np.full(post.predictors.n_observations, np.inf)
+    with np.errstate(divide="ignore"):
+        exponents[post.active[sites.rows]] = (1.0 / found.w)[sites.remainders.groups.of]
+    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found, lower, upper))
+
+
+@dataclass(frozen=True)
+class FitSites:
+    """The sites of a fit: which active rows have one, their functions, and what exponents they may have.
+
+    ``constant`` is what rows without a variance under q add: their eta is known.
+    """
+
+    rows: np.ndarray
+    remainders: ObservedRemainders
+    cone: Cone
+    constant: float
+
+
+def sites_of_fit(post: Posterior, observed: Observed) -> FitSites:
+    """Rows along one line of the latents are one site."""
+    predictors = post.factor.predictors
+    alive = observed.rho > 0.0
+    rows = np.flatnonzero(alive)
+    known = observed.take(~alive)
+    zero = np.zeros(known.h.size)
+    constant = float(known.left(np.zeros(1), zero, zero).sum()) if known.h.size else 0.0
+    lines = predictors.lines(_SAME)
+    groups = Lines.labelled(lines.of[rows], lines.sign[rows])
+    remainders = ObservedRemainders(observed.take(rows), groups)
+    first = rows[groups.first]
+    variance = observed.rho[first]
+    curvature = remainders.growth / variance
+    cone: Cone
+    if predictors.negative_sites:
+        cone = FactorCone(predictors, first, variance, curvature)
+    else:
+        cone = DenseCone(predictors.row_covariance(first), variance, curvature)
+    return FitSites(rows, remainders, cone, constant)
+
+
+def _log_normaliser(post: Posterior) -> float:
+    """log Z = -(alpha' S alpha + log|B|) / 2."""
+    predictors, alpha = post.predictors, post.alpha
+    if post.weights is not None:
+        quadratic = predictors.weights_norm(post.weights)
+    else:
+        quadratic = predictors.quadratic(alpha, predictors.apply(alpha))
+    return -0.5 * (float(quadratic) + float(post.factor.log_det))
+
+
+def _of_linear_rows(solution: ProvableFit) -> float:
+    """What observations whose log-likelihood is linear add: their sites are these lines, and leave a constant."""
+    post = solution.posterior
+    weight = to_numpy(solution._rows["weight"])
+    rest = np.setdiff1d(np.flatnonzero(weight > 0.0), post.active)
+    if rest.size == 0:
+        return 0.0
+    rows = {key: to_numpy(value)[rest] for key, value in solution._rows.items()}
+    h = to_numpy(post.moments[0])[rest]
+    return float(counted(solution)[rest] @ to_numpy(solution.likelihood.log_density(h, rows))[:, 0])
+
+
+def _expected(observed: Observed) -> float:
+    """sum_n E_q gt_n, without a bound on the likelihood."""
+    loss = observed.likelihood.exact_loss(observed.h[:, None], observed.rho[:, None], observed.rows)
+    weight = np.asarray(observed.rows["weight"])
+    value = np.where(weight > 0.0, weight * to_numpy(loss.value), 0.0)
+    return float(np.sum(0.5 * observed.lam * observed.rho - value))
+
+
+def _status(found: SiteBound, lower: float, upper: float) -> str:
+    if not np.isfinite(upper):
+        return (
+            "no upper bound: the sites of q hold each other so that no exponents with finite integrals are allowed; "
+            "a fit under another bound, or a log-concave likelihood, may have one"
+        )
+    how = "proved by a Cholesky with a margin for its rounding" if found.proved else "allowed in double precision only"
+    return (
+        f"log p(y) lies between {lower:.6g} and {upper:.6g} at these hyperparameters; {found.w.size} exponents, {how}, "
+        f"at most {max(found.excess, 0.0):.1g} nats above the best; integrals add {found.error:.1g}"
+    )

@@ -1,0 +1,176 @@
+"""Which exponents the inequality allows, and the proof that they are.
+
+The sites of q lie along directions a_c of the latents, with variances rho_c under q. Exponents p = 1/w are allowed if
+
+    M(w) = V^-1 - sum_c (w_c / rho_c) a_c a_c'  >=  0,         V^-1 = Sigma^-1 + sum_c lam_c a_c a_c'
+
+which is diag(p) >= R. It is linear in w, and with omega_c = w_c / rho_c - lam_c, M(w) = Sigma^-1 - sum omega a a' is
+the prior with negative sites: one Cholesky. -log|M| is its barrier,
+
+    -d log|M| / dw_c = a_c' M^-1 a_c / rho_c,        d^2 / dw_c dw_d = (a_c' M^-1 a_d)^2 / (rho_c rho_d)
+
+Proof in double precision: a Cholesky that succeeds for M less a multiple of its diagonal (``backward_error``) says that
+M is positive definite, whatever rounding did on the way (Rump, 2006).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ..linalg import dense
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..linalg.dense import NotPositiveDefinite
+from ..linalg.krylov import conjugate_gradients
+
+EPS = 2.0**-53
+_LEAST = 1e-9  # of omega times the prior variance: below it a site is as good as not there
+_SOLVED = 0.02  # relative residual of Newton's system where it is solved by conjugate gradients
+_ROUNDS = 60
+
+
+class Margin(ABC):
+    """M(w) at one w: ``log_det`` up to a constant, ``slopes`` a' M^-1 a / rho (n,)."""
+
+    log_det: float
+
+    @property
+    @abstractmethod
+    def slopes(self) -> np.ndarray:
+        """-d log|M| / dw (n,)."""
+
+    @abstractmethod
+    def newton(self, diagonal: np.ndarray, mu: float, right: np.ndarray) -> np.ndarray:
+        """(diag + mu (-d^2 log|M| / dw^2))^-1 right (n,)."""
+
+
+class Cone(ABC):
+    """All w with M(w) > 0.
+
+    Attributes
+    ----------
+    size : int
+        Rank of what the sites see: the barrier's parameter.
+    lowest : array (n,)
+        w at which a site is left out: lam rho, or 0 below that. The integral of a flat likelihood is infinite there.
+    """
+
+    size: int
+    lowest: np.ndarray
+
+    @abstractmethod
+    def at(self, w: np.ndarray) -> Margin:
+        """Raises NotPositiveDefinite outside."""
+
+    @abstractmethod
+    def proves(self, w: np.ndarray) -> bool:
+        """Whether M(w) is positive definite in exact arithmetic."""
+
+
+class _Sites(Cone):
+    """Sites along single directions: ``variance`` (n,) under q, ``curvature`` (n,) their lam."""
+
+    def __init__(self, variance: np.ndarray, curvature: np.ndarray) -> None:
+        self.variance, self.curvature = variance, curvature
+        self.lowest = np.maximum(curvature * variance, 0.0)
+
+    def negative(self, w: np.ndarray) -> np.ndarray:
+        """omega."""
+        return np.asarray(w / self.variance - self.curvature)
+
+
+class DenseCone(_Sites):
+    """Sites with a dense prior covariance S (n, n): I - Omega^1/2 S Omega^1/2 > 0."""
+
+    def __init__(self, S: np.ndarray, variance: np.ndarray, curvature: np.ndarray) -> None:
+        super().__init__(variance, curvature)
+        self.minus_S = -np.ascontiguousarray(S)
+        self.size = S.shape[0]
+        self.backward_error = self.size * (self.size + 8.0) * EPS
+
+    def factor(self, omega: np.ndarray) -> np.ndarray:
+        if not (omega >= 0.0).all():
+            raise NotPositiveDefinite("a site is below the least that is allowed")
+        B = dense.scaled_plus_identity(self.minus_S, np.sqrt(omega), np.empty(self.minus_S.shape))
+        return np.asarray(dense.cholesky(B))
+
+    def at(self, w: np.ndarray) -> Margin:
+        omega = np.maximum(self.negative(w), _LEAST / np.maximum(-np.diagonal(self.minus_S), 1e-300))
+        return _DenseMargin(self.factor(omega), omega, self.variance)
+
+    def proves(self, w: np.ndarray) -> bool:
+        try:
+            self.factor(self.negative(w) / (1.0 - self.backward_error))
+        except NotPositiveDefinite:
+            return False
+        return True
+
+
+class _DenseMargin(Margin):
+    def __init__(self, L: np.ndarray, omega: np.ndarray, variance: np.ndarray) -> None:
+        self.log_det = dense.log_det(L)
+        inverse = np.tril(dense.inverse_from(dense.triangular_inverse(L)))
+        scale = 1.0 / np.sqrt(omega * variance)
+        inverse[np.diag_indices_from(inverse)] -= 1.0
+        inverse *= scale[:, None]
+        inverse *= scale
+        self.inverse = inverse  # in its lower triangle
+
+    @property
+    def slopes(self) -> np.ndarray:
+        return np.diagonal(self.inverse).copy()
+
+    def newton(self, diagonal: np.ndarray, mu: float, right: np.ndarray) -> np.ndarray:
+        H = self.inverse * self.inverse
+        H *= mu
+        H[np.diag_indices_from(H)] += diagonal
+        return np.asarray(dense.solve_cholesky(dense.cholesky(H), right))
+
+
+class FactorCone(_Sites):
+    """Sites of a prior that factorises with negative sites: few weights, or a sparse precision."""
+
+    def __init__(self, predictors: Any, rows: np.ndarray, variance: np.ndarray, curvature: np.ndarray) -> None:
+        super().__init__(variance, curvature)
+        self.predictors, self.rows = predictors, rows
+        self.size = min(rows.size, int(np.size(predictors.latent_mean())))
+
+    def sites(self, values: np.ndarray) -> Any:
+        """Values of the sites (n,) among all rows of the prior (N, 1)."""
+        out = np.zeros((self.predictors.n_observations, 1))
+        out[self.rows, 0] = values
+        return asarray(out, self.predictors.mt)
+
+    def at(self, w: np.ndarray) -> Margin:
+        omega = self.negative(w)
+        if not (omega >= 0.0).all():
+            raise NotPositiveDefinite("a site is below the least that is allowed")
+        factor = self.predictors.at(self.sites(-omega))
+        if not factor.definite:
+            raise NotPositiveDefinite("constraints hold it, but not on what they leave free")
+        return _FactorMargin(self, factor)
+
+    def proves(self, w: np.ndarray) -> bool:
+        return bool(self.predictors.proves_definite(self.sites(-self.negative(w))))
+
+
+class _FactorMargin(Margin):
+    def __init__(self, cone: FactorCone, factor: Any) -> None:
+        self.cone, self.factor = cone, factor
+        self.log_det = float(factor.log_det)
+
+    @property
+    def slopes(self) -> np.ndarray:
+        return np.asarray(to_numpy(self.factor.variance)[self.cone.rows, 0] / self.cone.variance)
+
+    def newton(self, diagonal: np.ndarray, mu: float, right: np.ndarray) -> np.ndarray:
+        cone, own = self.cone, diagonal + mu * self.slopes**2
+        off = diagonal - own
+
+        def remainder(v: Array) -> Array:
+            seen = to_numpy(self.factor.hadamard(cone.sites(to_numpy(v) / cone.variance)))
+            return np.asarray(off * v + mu * seen[cone.rows, 0] / cone.variance)
+
+        return np.asarray(conjugate_gradients(lambda r: r / own, remainder, right, _SOLVED, _ROUNDS)[0])

@@ -1,0 +1,231 @@
+"""Bounds of the evidence on both sides: true for every likelihood, every prior and every Gaussian q.
+
+The witness is a tensor of even grids over the latents, wide enough that the integrand is dead on every face.
+"""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from conftest import LIKELIHOODS
+
+import fenchel
+from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson, StochasticVolatility
+from fenchel.primal import PrimalPoint
+from fenchel.priors import DenseCovariance, Features, SparsePrecision
+from fenchel.priors.batched import BatchedFeatures
+from fenchel.problem import Problem
+from fenchel.proofs import EvidenceBounds
+from fenchel.solvers.base import Outcome
+from fenchel.solvers.solution import Solution
+
+KINDS = [cls for cls in LIKELIHOODS if cls is not MultinomialLogit]
+SIZES = {1: 4001, 2: 401, 3: 97}  # points in a direction of the finest grid of the witness
+
+
+def log_evidence(likelihood, y, W, offset=0.0, weights=None):
+    """log of the integral of N(z; 0, I) prod p(y | W z + offset), and how far every other point is from it."""
+    L, rows = W.shape[1], likelihood.prepare(y, weights)
+    own = likelihood.prepare(y)["weight"]
+    times = np.where(rows["weight"] > 0, rows["weight"] / np.where(own > 0, own, 1.0), 0.0)
+    few = {key: np.asarray(value) for key, value in rows.items()}
+
+    def log_joint(axes):
+        z = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, L)
+        out = -0.5 * np.sum(z * z, axis=1) - 0.5 * L * np.log(2 * np.pi)
+        for start in range(0, len(z), 100_000):
+            some = slice(start, start + 100_000)
+            with np.errstate(all="ignore"):
+                density = np.asarray(likelihood.log_density(W @ z[some].T + offset, few))
+            density = np.where(times[:, None] > 0, times[:, None] * np.nan_to_num(density, nan=-np.inf), 0.0)
+            out[some] += density.sum(axis=0)
+        return out.reshape([len(axis) for axis in axes])
+
+    box = np.array([[-12.0, 12.0]] * L)
+    for _ in range(30):
+        axes = [np.linspace(*side, {1: 201, 2: 61, 3: 25}[L]) for side in box]
+        values = log_joint(axes)
+        alive = values > values.max() - 42.0
+        new = box.copy()
+        for k in range(L):
+            seen = np.flatnonzero(alive.any(axis=tuple(i for i in range(L) if i != k)))
+            new[k] = axes[k][max(seen[0] - 1, 0)], axes[k][min(seen[-1] + 1, len(axes[k]) - 1)]
+        done = np.all(np.diff(new, axis=1) > 0.6 * np.diff(box, axis=1))
+        box = new
+        if done:
+            break
+    axes = [np.linspace(*side, SIZES[L]) for side in box]
+    values = log_joint(axes)
+    top, step = values.max(), np.prod([axis[1] - axis[0] for axis in axes])
+    f = np.exp(values - top)
+    fine = top + np.log(f.sum() * step)
+    coarse = top + np.log(f[(slice(None, None, 2),) * L].sum() * step * 2**L)
+    return fine, abs(fine - coarse)
+
+
+def random_problem(seed):
+    """A likelihood, its targets, a design of 1 to 3 latents on a scale that may be hard, and a prior of any kind."""
+    rng = np.random.default_rng(seed)
+    L, n = int(rng.integers(1, 4)), int(rng.integers(1, 7))
+    likelihood, y = KINDS[seed % len(KINDS)].example(rng, n)
+    L = min(L, 2) if likelihood.name == "LaplaceNoise" else L  # grids of three directions are coarse for its kinks
+    scale = float(rng.choice([0.1, 0.5, 1.0, 3.0]))
+    W = scale * rng.normal(size=(n, L))
+    if rng.random() < 0.3:
+        W[-1] = -0.5 * W[0]  # two rows along one line
+    kind = ("dense", "features", "sparse")[int(rng.integers(3))]
+    return likelihood, y, W, kind
+
+
+def prior_of(kind, W):
+    if kind == "features":
+        return Features(W)
+    if kind == "sparse":
+        return SparsePrecision(sp.eye_array(W.shape[1], format="csc"), design=sp.csr_array(W))
+    return DenseCovariance(W @ W.T)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_truth_lies_between_the_bounds(seed):
+    likelihood, y, W, kind = random_problem(seed)
+    sol = fenchel.infer(likelihood, prior_of(kind, W), y, tol=1e-8)
+    bounds = sol.evidence_bounds()
+    truth, error = log_evidence(likelihood, y, W)
+    assert error < 1e-3
+    slack = 3 * error + 1e-9
+    assert bounds.lower <= truth + slack
+    assert truth <= bounds.upper + slack
+    assert sol.elbo <= bounds.lower + 1e-8
+    assert bounds.kl >= 0.0
+
+
+def binary_problem(n=30, seed=3, L=3):
+    rng = np.random.default_rng(seed)
+    W = 2.0 * rng.normal(size=(n, L))
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-W @ rng.normal(size=L)))).astype(float)
+    return W, y
+
+
+def test_every_kind_of_prior_gives_the_same_bounds():
+    W, y = binary_problem()
+    found = [
+        fenchel.infer(BernoulliLogit("exact"), prior_of(kind, W), y, tol=1e-12).evidence_bounds()
+        for kind in ("dense", "features", "sparse")
+    ]
+    for other in found[1:]:
+        assert other.lower == pytest.approx(found[0].lower, abs=1e-7)
+        assert other.upper == pytest.approx(found[0].upper, abs=2e-3 * found[0].width)
+    truth, _ = log_evidence(BernoulliLogit("exact"), y, W)
+    assert all(b.lower <= truth <= b.upper for b in found)
+
+
+def test_batches_of_small_models_have_bounds():
+    rng = np.random.default_rng(0)
+    W, y = rng.normal(size=(4, 2)), rng.poisson(2.0, size=12).astype(float)
+    sol = fenchel.infer(Poisson(), BatchedFeatures(W, 3), y, tol=1e-10)
+    truth = sum(log_evidence(Poisson(), rows, W)[0] for rows in y.reshape(3, 4))
+    bounds = sol.evidence_bounds()
+    assert bounds.lower <= truth <= bounds.upper
+    assert bounds.width < 0.1
+
+
+@pytest.mark.parametrize("kind", ["dense", "features", "sparse"])
+def test_exponents_are_allowed(kind):
+    """diag(p) >= R, by eigenvalues."""
+    W, y = binary_problem()
+    sol = fenchel.infer(BernoulliLogit("exact"), prior_of(kind, W), y)
+    p = sol.evidence_bounds().exponents
+    V = np.asarray(sol.posterior.covariance())
+    sd = np.sqrt(np.diag(V))
+    assert np.linalg.eigvalsh(np.diag(p) - V / np.outer(sd, sd)).min() > -1e-10
+    assert (p > 1.0).all()
+
+
+def tampered(kind, W, y, shift, stretch):
+    """A fit whose q is not its own: the mean moved by so many sds, the sites scaled."""
+    owner = Problem(BernoulliLogit("exact"), prior_of(kind, W), y)
+    sol = fenchel.infer(owner.likelihood, owner.prior, y)
+    alpha, lam = sol.alpha, sol.lam * stretch
+    V = np.linalg.inv(np.eye(W.shape[1]) + W.T @ (lam * W))
+    move = np.linalg.cholesky(V) @ np.full(W.shape[1], shift)
+    beta = alpha - np.linalg.pinv(W.T) @ move[:, None]  # W' beta changes by -move: the mean moves by it
+    point = PrimalPoint(owner, beta, lam, None)
+    outcome = Outcome(point, sol._ran, 0, sol.trace)
+    return Solution(owner, outcome, "newton", 1e-8)
+
+
+@pytest.mark.parametrize("kind", ["dense", "features", "sparse"])
+@pytest.mark.parametrize(("shift", "stretch"), [(1.0, 1.0), (-1.0, 1.0), (0.0, 0.5), (0.0, 2.0), (1.0, 3.0)])
+def test_bounds_hold_for_every_q(kind, shift, stretch):
+    W, y = binary_problem(n=12)
+    sol = tampered(kind, W, y, shift, stretch)
+    best = fenchel.infer(BernoulliLogit("exact"), prior_of(kind, W), y)
+    truth, _ = log_evidence(BernoulliLogit("exact"), y, W)
+    bounds = sol.evidence_bounds()
+    assert sol.elbo < best.elbo - 1e-3
+    assert bounds.lower <= truth <= bounds.upper
+    assert bounds.lower == pytest.approx(sol.elbo, abs=1e-6)
+
+
+def test_rows_without_curvature_and_weights_count():
+    rng = np.random.default_rng(1)
+    W = rng.normal(size=(8, 2))
+    y = np.array([0.4, 0.0, -1.2, np.nan, 0.0, 0.7, -0.1, 2.0])
+    for weights in (None, np.array([1.0, 2.0, 0.5, 1.0, 0.0, 3.0, 1.0, 1.0])):
+        truth, error = log_evidence(StochasticVolatility(), y, W, weights=weights)
+        for kind in ("dense", "features", "sparse"):
+            sol = fenchel.infer(StochasticVolatility(), prior_of(kind, W), y, weights=weights)
+            bounds = sol.evidence_bounds()
+            assert bounds.lower <= truth + error <= bounds.upper + 2 * error
+            assert np.isinf(bounds.exponents[[1, 3, 4]]).all()
+
+
+def test_a_gaussian_likelihood_has_its_evidence():
+    rng = np.random.default_rng(2)
+    W, y = rng.normal(size=(6, 2)), rng.normal(size=6)
+    bounds = fenchel.infer(Gaussian(0.3), prior_of("dense", W), y).evidence_bounds()
+    C = W @ W.T + 0.3 * np.eye(6)
+    truth = -0.5 * (y @ np.linalg.solve(C, y) + np.linalg.slogdet(2 * np.pi * C)[1])
+    assert bounds.lower <= truth <= bounds.upper
+    assert bounds.width < 1e-9
+
+
+def test_one_row_is_known_to_rounding():
+    """A single site has exponent 1: the bound is the evidence."""
+    bounds = fenchel.infer(BernoulliLogit("exact"), DenseCovariance([[25.0]]), [1]).evidence_bounds()
+    assert bounds.upper == pytest.approx(np.log(0.5), abs=1e-4)
+    assert bounds.upper >= np.log(0.5)
+
+
+def test_intrinsic_priors_have_bounds():
+    """A walk held to sum to zero and an intercept, against the dense covariance that it is."""
+    n, rng = 7, np.random.default_rng(4)
+    D = np.diff(np.eye(n), axis=0)
+    Q = sp.block_diag([sp.csc_array(D.T @ D), sp.eye_array(1)], format="csc")
+    W = np.c_[np.eye(n), np.ones(n)]
+    y = rng.poisson(3.0, n).astype(float)
+    held = SparsePrecision(Q, design=sp.csr_array(W), constraints=np.r_[np.ones(n), 0.0][None, :])
+    S = np.linalg.pinv(D.T @ D) + 1.0
+    first, second = (
+        fenchel.infer(Poisson(), prior, y, tol=1e-12).evidence_bounds() for prior in (held, DenseCovariance(S))
+    )
+    assert first.lower == pytest.approx(second.lower, abs=1e-8)
+    assert first.upper == pytest.approx(second.upper, abs=3e-3 * second.width)
+
+
+def test_bounds_say_what_they_are():
+    W, y = binary_problem()
+    bounds = fenchel.infer(BernoulliLogit("exact"), Features(W), y).evidence_bounds()
+    assert isinstance(bounds, EvidenceBounds)
+    assert "proved by a Cholesky" in bounds.status
+    assert "hyperparameters" in bounds.status
+
+
+def test_what_has_no_bounds_is_refused():
+    W, y = binary_problem()
+    sol = fenchel.infer(BernoulliLogit("exact"), Features(W), y)
+    with pytest.raises(ValueError, match="effort"):
+        sol.evidence_bounds(effort="heroic")
+    with pytest.raises(ValueError, match="extra variance"):
+        fenchel.infer(Poisson(), Features(W, extra_variance=0.1), y).evidence_bounds()
+    with pytest.raises(ValueError, match="predictors an observation"):
+        fenchel.infer(MultinomialLogit(3), DenseCovariance(np.eye(4)), [0, 1, 2, 1]).evidence_bounds()
