@@ -16,10 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 305, "lines": 80_000, "tokens": 650_000, "isinstance": 244, "getattr": 145}
+LIMITS = {"modules": 305, "lines": 80_000, "tokens": 650_500, "isinstance": 244, "getattr": 145}
 ROOMS = {  # tokens
     "(top)": 34_000,
-    "corrections": 49_700,
+    "corrections": 50_200,
     "criticism": 12_200,
     "datasets": 4_900,
     "distributed": 20_600,

@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from ..linalg.arrays import to_numpy
 from .group_structure import GroupedRows, KindRows
 
 _DEEP = 16.0  # nats below its top at which a tilted density no longer counts
@@ -30,6 +31,7 @@ _NEWTON = 60  # steps towards the modes, at most
 _SETTLED = 1e-10  # squared length of such a step, in standard deviations
 _LOOKS = 60  # steps in which a reach is found
 _ANGLES = 16  # directions in which a plane is looked at
+_CANDIDATES = 64  # rows of a group whose landmarks are looked at
 _SIZES = {
     1: (9, 13, 17, 21, 25, 29, 33, 41, 49, 65, 97, 129),
     2: (9, 13, 17, 21, 25, 33, 49),
@@ -269,7 +271,26 @@ class GroupIntegrals:
             was = side
             far = np.where(settled, far, far * np.where(side > 0, factor, 1.0 / factor))
         reach = far[:, :, None] * ways
-        return reach.min(axis=1), reach.max(axis=1)
+        low, high = reach.min(axis=1), reach.max(axis=1)
+        if self.rows.likelihood.log_concave:
+            return low, high
+        place = self._other_modes(base, mode, root)
+        fallen = top - self._log_joint(base, mode[:, None] + np.einsum("kij,kcj->kci", root, place))
+        beyond = ((place < low[:, None]) | (place > high[:, None])).any(axis=2) & (fallen < _DEEP)
+        place = np.where(beyond[:, :, None], place, 0.0)
+        return low + place.min(axis=1), high + place.max(axis=1)
+
+    def _other_modes(self, base: np.ndarray, mode: np.ndarray, root: np.ndarray) -> np.ndarray:
+        """Where else densities may be large, in steps from the mode (K, C, d): at the landmarks of rows, one a row."""
+        rows = self.rows
+        eta = base + np.sum(rows.A * mode[rows.kind], axis=1)
+        number = np.arange(rows.kind.size) - rows.start[rows.kind]
+        C = min(int(number.max(initial=0)) + 1, _CANDIDATES)
+        out = np.zeros((mode.shape[0], C, mode.shape[1]))
+        mark = to_numpy(rows.likelihood.landmarks(rows.rows)[0])
+        away = rows.A * ((mark - eta) / np.maximum(np.sum(rows.A**2, axis=1), 1e-300))[:, None]
+        out[rows.kind, number % C] = np.where(np.isfinite(away), away, 0.0)
+        return np.asarray(np.einsum("kij,kcj->kci", np.linalg.inv(root), out))
 
     # -- values ------------------------------------------------------------------------------------
     def tilted(self, b: np.ndarray, nodes: Nodes, slopes: bool = True) -> Iterator[Tilted]:

@@ -164,9 +164,9 @@ def split_latents(Q: Any, W: Any, most: int) -> LatentSplit | None:
     size = np.bincount(label, minlength=number)
     members = np.split(np.argsort(label, kind="stable"), np.cumsum(size)[:-1])
     members.sort(key=lambda latents: int(latents[0]))
-    runs = [np.stack(run) for run in _runs(seen, members)]
+    runs, back = ([np.stack(run) for run in _runs(seen, order)] for order in (members, members[::-1]))
     joined = [pair for a, b in pairwise(runs) if (pair := _side_by_side(seen, a, b)) is not None]
-    best = max([*runs, *joined], key=lambda run: run.size, default=None)
+    best = max([*runs, *joined, *back], key=lambda run: run.size, default=None)
     if best is None or best.shape[0] < _FEWEST or L - best.size > most or best.size == L:
         return None
     return LatentSplit(best, np.setdiff1d(np.arange(L), best.ravel()), L)
@@ -190,25 +190,33 @@ def _runs(W: Any, members: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
 
 
 def _rows_of(W: Any, latents: np.ndarray) -> np.ndarray:
-    return np.concatenate([W.indices[W.indptr[k] : W.indptr[k + 1]] for k in latents])
+    return np.concatenate([np.zeros(0, dtype=np.int64), *(W.indices[W.indptr[k] : W.indptr[k + 1]] for k in latents)])
 
 
 def _side_by_side(W: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """Two runs of single latents over the same groups, as pairs (G, 2); None where they are not."""
-    if a.shape[1] != 1 or b.shape[1] != 1 or a.shape[0] != b.shape[0] or a.shape[0] < _FEWEST:
+    """Two runs of single latents over the same groups, as pairs (G, 2); None where they are not.
+
+    Latents that no row sees may stand at the end of the run before theirs.
+    """
+    if a.shape[1] != 1 or b.shape[1] != 1:
         return None
-    G, of = a.shape[0], np.full(W.shape[0], -1)
-    for k, latents in enumerate(a):
-        of[_rows_of(W, latents)] = k
+    both = np.concatenate([a, b])[:, 0]
+    lost = max(0, (a.shape[0] - b.shape[0] + 1) // 2)
+    G = a.shape[0] - lost
+    if G < _FEWEST or both.size < 2 * G or _rows_of(W, np.r_[a[G:, 0], both[2 * G :]]).size:
+        return None
+    first, second, of = both[:G], both[G : 2 * G], np.full(W.shape[0], -1)
+    for k in range(G):
+        of[_rows_of(W, first[k : k + 1])] = k
     partner = np.full(G, -1)
-    for k, latents in enumerate(b):
-        seen = np.unique(of[_rows_of(W, latents)])
+    for k in range(G):
+        seen = np.unique(of[_rows_of(W, second[k : k + 1])])
         if seen.size > 1 or (seen.size == 1 and (seen[0] < 0 or partner[seen[0]] >= 0)):
             return None
         if seen.size:
             partner[seen[0]] = k
     partner[partner < 0] = np.setdiff1d(np.arange(G), partner)  # slopes that no row sees
-    return np.column_stack([a[:, 0], b[partner, 0]])
+    return np.column_stack([first, second[partner]])
 
 
 def grouped_rows(fit: GaussianFit, most: int) -> GroupedRows | None:
