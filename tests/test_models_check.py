@@ -106,3 +106,79 @@ def test_every_kind_of_model_answers():
         found = fit(formula, family, data, **options).check()
         assert found.sentences == list(found)
         assert len(found.to_frame()) == len(found)
+
+
+# -- ten models that are right, and ten that are wrong -------------------------------------------------------
+def drawn(kind, seed):
+    """A table with its formula and family, of which the model is right."""
+    rng = np.random.default_rng([seed, 3])
+    g = np.repeat(np.arange(20), 10)
+    x, u = rng.normal(size=g.size), rng.normal(size=20)
+    eta = 0.5 + 0.5 * x + 0.6 * u[g]
+    t = np.sort(rng.uniform(0, 1, g.size))
+    data = pd.DataFrame({"g": g, "x": x, "t": t, "trials": 12})
+    p = 1.0 / (1.0 + np.exp(-eta))
+    end = rng.exponential(size=g.size) ** (1 / 1.5) * np.exp(-eta / 1.5)
+    own = {
+        "line": ("y ~ x", "gaussian", 0.5 * x + rng.normal(size=g.size)),
+        "groups": ("y ~ x + (1|g)", "gaussian", eta + rng.normal(size=g.size)),
+        "smooth": ("y ~ s(t)", "gaussian", np.sin(6 * t) + 0.5 * rng.normal(size=g.size)),
+        "counts": ("y ~ x + (1|g)", "poisson", rng.poisson(np.exp(eta))),
+        "dispersed": ("y ~ x + (1|g)", "negative-binomial", rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(eta)))),
+        "labels": ("y ~ x + (1|g)", "bernoulli", (rng.random(g.size) < p).astype(int)),
+        "shares": ("y | trials(12) ~ x + (1|g)", "binomial", rng.binomial(12, p)),
+        "levels": ("y ~ x + (1|g)", "ordinal", np.digitize(eta + rng.logistic(size=g.size), [-1.0, 1.0])),
+        "durations": ("cens(y, event) ~ x + (1|g)", "weibull", np.minimum(end, 2.0)),
+        "heavy": ("y ~ x", "student-t", 0.5 * x + rng.standard_t(4, g.size)),
+    }
+    formula, family, y = own[kind]
+    return formula, family, data.assign(y=y, event=(end < 2.0).astype(int))
+
+
+RIGHT = ["line", "groups", "smooth", "counts", "dispersed", "labels", "shares", "levels", "durations", "heavy"]
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_right_models_raise_nothing(kind):
+    formula, family, data = drawn(kind, 1)
+    assert names(fit(formula, family, data, accuracy="high").check()) == []
+
+
+def wrong(kind):
+    """Formula, family, table and options of a model that is not right, and what is to be named."""
+    rng = np.random.default_rng(7)
+    _, _, data = drawn("counts", 2)
+    n, eta, row = len(data), 0.5 + 0.5 * data.x.to_numpy(), np.arange(len(data))
+    p = 1.0 / (1.0 + np.exp(-eta - 1.2 * rng.normal(size=n)))
+    zero = np.where(rng.random(n) < 0.3, 0, rng.poisson(np.exp(eta + 1.0)))
+    far = np.where(row == 17, 60.0, eta + rng.normal(size=n))
+    varied = rng.poisson(np.exp(eta + 0.6 * rng.normal(size=n)))
+    tight = {"priors": {"(1|g)": fenchel.PC(sd=0.1, alpha=0.01)}}
+    steep = (3.0 * rng.normal(size=50)[row // 4] + rng.logistic(size=n) > 0).astype(int)
+    return {
+        "overdispersed": ("y ~ x", "poisson", data.assign(y=varied), "spread"),
+        "shares": ("y | trials(12) ~ x", "binomial", data.assign(y=rng.binomial(12, p)), "spread"),
+        "underdispersed": ("y ~ x", "poisson", data.assign(y=np.round(np.exp(eta + 1.0))), "spread"),
+        "zeros": ("y ~ x", "negative-binomial", data.assign(y=zero), "zeros"),
+        "tails": ("y ~ x", "gaussian", data.assign(y=eta + rng.standard_t(1.5, n)), "prediction"),
+        "skewed": ("y ~ x", "gaussian", data.assign(y=np.exp(1.2 * rng.normal(size=n))), "prediction"),
+        "separated": ("y ~ x", "bernoulli", data.assign(y=(data.x > 0).astype(int)), "separation"),
+        "rows": ("y ~ x + (1|row)", "gaussian", data.assign(y=eta + rng.normal(size=n), row=row), "groups"),
+        "prior": ("y ~ x + (1|g)", "gaussian", data.assign(y=far + 2.0 * (data.g % 2)), "prior", tight),
+        "outlier": ("y ~ x", "poisson", data.assign(y=np.where(row == 17, 90, rng.poisson(np.exp(eta)))), "rows"),
+        "Gaussian": ("y ~ (1|k)", "bernoulli", data.assign(y=steep, k=row // 4), "correction", {"accuracy": "fast"}),
+        "outlying": ("y ~ x", "gaussian", data.assign(y=far, x=data.x.where(row != 17, 9.0)), "rows"),
+    }[kind]  # fmt: skip
+
+
+WRONG_ONES = (
+    "overdispersed", "shares", "underdispersed", "zeros", "tails", "skewed", "separated", "rows", "prior", "outlier",
+    "Gaussian", "outlying",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG_ONES)
+def test_wrong_models_are_named(kind):
+    formula, family, data, name, *more = wrong(kind)
+    options = {"accuracy": "high", **(more[0] if more else {})}
+    assert name in names(fit(formula, family, data, **options).check())

@@ -6,15 +6,18 @@ prior         theta moves when the scale of its prior is doubled: over the point
               w_k p'(theta_k) / p(theta_k), at the mode by the curvature, C (log p' - log p)'
 correction    large where the Gaussian is used, or not to be trusted; k-hat is that of draws in its place
 prediction    where y lies in its prediction from the others (PIT) is not uniform: by Kolmogorov's distance
-rows          of which one moves its own eta by more than three sds
+spread        counts vary about E[y | eta] otherwise than the family says, or have more zeros: the sum of
+              (y - E y)^2 / Var y and the number of zeros at draws of eta, beside those of counts drawn there
+rows          of which one moves its own eta by far more sds of its prediction from the others than is likely
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..hyperparameters.priors import Density
 from ..linalg.arrays import to_numpy
@@ -31,9 +34,13 @@ if TYPE_CHECKING:
 
 WRONG, LITTLE, NOTE = 3, 2, 1  # answers may be wrong; the data say little; worth knowing
 _MOVES = 0.3  # sds of theta, from which on a prior decides
+_MOVES_SD = 0.1  # of log sd or log range, below which a prior hardly matters
 _SHORT = 0.5  # nats of the evidence, from which on a Gaussian is short of it
+_STEEP = 3.0  # what is short grows by about this power of the sd of groups (2 to 4)
 _UNIFORM = 1.63  # sqrt(N) times Kolmogorov's distance: one in a hundred right models has more
-_PULLS = 3.0  # sds of eta that a row may move its own
+_RARE = 0.01  # share of right models in which a row is named, or a spread
+_SPREAD = 0.1  # share of the variance of counts, from which on more or less of it is said
+_DRAWS, _CELLS = 100, 4_000_000  # data sets that are drawn, and numbers in all of them
 _SHOWN = 3  # rows that are named
 CURES = {
     "search": "n_restarts=5 starts elsewhere; another prior, or fewer terms",
@@ -44,6 +51,8 @@ CURES = {
     "groups": "leave the term out, or make its levels fewer",
     "response": "look at y",
     "prediction": "fit.plot_check('pit') shows how; another family, or a term that is missing",
+    "spread": "family='negative-binomial', of trials 'beta-binomial'; or an effect of every row, (1|row)",
+    "zeros": "family='zero-inflated-poisson' or 'negative-binomial', or a hurdle",
     "rows": "look at these rows; a family with more spread, as student-t, negative-binomial or beta-binomial",
 }
 
@@ -119,7 +128,7 @@ def in_full(fit: FittedModel) -> FitCheck:
     """The same, with what leave-one-out and a correction say."""
     found = list(at_once(fit).remarks)
     for name, part in fit.parts.items() or {"": fit}.items():
-        more = [*_short_of_evidence(part), *_of_predictions(part), *_of_rows(part)]
+        more = [*_short_of_evidence(part), *_of_spread(part), *_of_predictions(part), *_of_rows(part)]
         found += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
     return FitCheck(found)
 
@@ -145,7 +154,7 @@ def _moved_by_priors(fit: FitTables) -> list[Remark]:
             moved = w * np.exp([gain(theta)[0] for theta in at])
             here, there = float(w @ at), float(moved @ at / moved.sum())
             variance = float(w @ (at - here) ** 2)
-        if variance > 0.0 and abs(there - here) > _MOVES * np.sqrt(variance):
+        if variance > 0.0 and abs(there - here) > max(_MOVES * np.sqrt(variance), _MOVES_SD):
             values = f"{h.value(there):.3g} instead of {h.value(here):.3g}"
             text = f"the prior of the {h.name} of {term.name} decides: with twice its scale it would be {values}"
             out.append(Remark(text, "prior", LITTLE))
@@ -166,12 +175,40 @@ def _short_of_evidence(fit: FittedModel) -> list[Remark]:
     short = float(found.log_evidence - fit.solution.elbo)
     if found.method != "clusters" and not found.trusted:
         return [Remark(f"a correction is not to be trusted: {found.status}", "correction", LITTLE)]
-    if short < _SHORT:
+    moves = _STEEP * short * np.sqrt(np.diag(fit.theta_covariance).max(initial=0.0))  # sds, of theta
+    if short < _SHORT or (fit.theta.size and moves < _MOVES):
         return []
     text = (
         f"the Gaussian falls short of the evidence by {short:.2g} nats: sds of groups and of coefficients may be small"
     )
     return [Remark(text, "correction", LITTLE)]
+
+
+def _of_spread(fit: FittedModel) -> list[Remark]:
+    """Whether counts vary about their means, and are 0, as the family says."""
+    likelihood, target, name = fit.found.likelihood, fit.model.target, fit.model.response.name
+    if likelihood.support != "count" or not (answers(fit, "predict") and answers(fit, "loo")):
+        return []
+    seen, rng = np.flatnonzero(target.seen > 0.0), np.random.default_rng(0)
+    own, y = likelihood.take(seen), target.y[seen, None]
+    eta = to_numpy(fit.posterior.sample(int(np.clip(_CELLS // max(1, seen.size), 20, _DRAWS)), rng))[:, seen].T
+    mean, variance, made = own.mean_at(eta), own.variance_at(eta), own.draw(eta, rng)
+
+    def compared(score: Callable[[np.ndarray], np.ndarray], least: float) -> tuple[float, float, float]:
+        of_data, of_draws = score(y), score(made)
+        more = of_data - of_draws  # of each draw
+        return float(of_data.mean()), float(of_draws.mean()), float(more.mean() / max(more.std(), least))
+
+    found, expected, far = compared(lambda each: ((each - mean) ** 2 / variance).mean(axis=0), 1e-9)
+    share, rare, out = found / expected, float(ndtri(1.0 - _RARE)), []
+    if abs(far) > rare and abs(share - 1.0) > _SPREAD:
+        word = "overdispersed, intervals are too narrow" if far > 0 else "underdispersed, intervals are too wide"
+        text = f"{name!r} varies about its mean {share:.2f} times as much as the family says (Pearson's statistic)"
+        out.append(Remark(f"{text}: {word}", "spread", LITTLE))
+    zeros, expected, far = compared(lambda each: (each == 0).sum(axis=0), 1.0)
+    if far > rare and zeros > (1.0 + _SPREAD) * expected:
+        out.append(Remark(f"{name!r} is 0 in {zeros:.0f} rows where the model expects {expected:.0f}", "zeros", LITTLE))
+    return out
 
 
 def _of_predictions(fit: FittedModel) -> list[Remark]:
@@ -198,14 +235,18 @@ def _of_rows(fit: FittedModel) -> list[Remark]:
     if not answers(fit, "loo") or not answers(fit, "predict"):
         return []
     found, kept = fit.loo(), fit.model.kept
-    mean, sd = to_numpy(fit.posterior.mean), np.sqrt(to_numpy(fit.posterior.variance))
-    pull = np.abs(to_numpy(found.mean)[kept] - mean) / sd
+    wide = to_numpy(found.variance)[kept]
+    wide = wide if wide.ndim < 3 else np.diagonal(wide, axis1=1, axis2=2)
+    pull = np.abs(to_numpy(found.mean)[kept] - to_numpy(fit.posterior.mean)) / np.sqrt(wide)
     pull = np.nan_to_num(pull if pull.ndim == 1 else pull.max(axis=1))
-    far = [k for k in np.argsort(-pull) if pull[k] > _PULLS]
+    most = float(ndtri(1.0 - _RARE / (2.0 * pull.size)))
+    far = [k for k in np.argsort(-pull) if pull[k] > most]
     if not far:
         return []
     names = ", ".join(f"{fit.model.data_index[kept[k]]} (by {pull[k]:.1f} sds)" for k in far[:_SHOWN])
-    text = f"{len(far)} rows move their own predictor by over three sds from where the others have it: {names} most"
+    text = (
+        f"{len(far)} rows move their own predictor by over {most:.1f} sds from where the others have it: {names} most"
+    )
     if len(far) == 1:
         text = f"the row {names} moves its own predictor from where the others have it"
     return [Remark(text, "rows", NOTE)]

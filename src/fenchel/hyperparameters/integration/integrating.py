@@ -38,7 +38,7 @@ LEAST_FALL = 5.0  # nats by which the density has fallen at the end of a lattice
 LEAST_FALL_OF_LINE = 7.0  # nats: the same of one hyperparameter
 MOST_POINTS = 150  # of a lattice
 COUNTING_SHARE = 0.01  # of a point whose correction has to be trusted, and of theta near a bound that is reported
-CUT_SHARE = 0.05  # of the posterior just beyond a lattice that was stopped, above which that is said
+CUT_SHARE = 0.15  # of the posterior just beyond a lattice that was stopped, above which that is said
 RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
 NEAR_BOUND = 0.5  # sds
 LEAST_SHARE = 1e-6  # of a point that is mixed
@@ -229,7 +229,9 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         doubts.append(f"the lattice was stopped at {len(laid.points)} points, and {next_ones}: tails are cut off")
     if tails and word == "ccd":
         cure = ': a grid does, integrate="grid" of formulas' if d <= designs.MOST else ""
-        doubts.append(f"{' and '.join(tails)}: a long tail, which a composite design does not follow{cure}")
+        said = f"{' and '.join(tails)}: a long tail, which a composite design does not follow{cure}"
+        flat = method == "auto" and fitter.evidence.likelihood.objective.log_concave  # other answers hardly move
+        (notes if flat else doubts).append(said)
     summary = {
         "evidence": "corrected" if beyond else "elbo",
         "log_evidence": total if word == "grid" else rule,
