@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from fenchel import infer
 from fenchel.hyperparameters import KernelCovariance, Normal, PCDeviation, WeightVariances, independent, learn
 from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
 from fenchel.hyperparameters.integration.designs import block, edge, factorial, lattice
@@ -292,7 +296,81 @@ def test_an_interrupted_integration_goes_on(tmp_path, monkeypatch):
     with path.open("ab") as file:
         file.write(b"half a record")
     assert len(Finished(path)) == 0
-    assert integrate(*small(), checkpoint=path).n_fits == 0
+    again = integrate(*small(), checkpoint=path)
+    assert (again.n_fits, again.log_evidence, again.log_evidence_error) == (
+        0,
+        whole.log_evidence,
+        whole.log_evidence_error,
+    )
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 4])  # in the midst of a record
+    assert 0 < integrate(*small(), checkpoint=path).n_fits < whole.n_fits
+    again = integrate(*small(), checkpoint=path)
+    assert (again.n_fits, again.log_evidence) == (0, whole.log_evidence)
+
+
+def process(bounds):
+    x = np.linspace(0, 6, 25)
+    kernel = ConstantKernel(0.45, bounds[0]) * RBF(0.43, bounds[1])
+    return KernelCovariance(kernel, x[:, None], mean=1.0), np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * x)))
+
+
+@pytest.mark.parametrize("evidence", ["elbo", "corrected"])
+def test_bounds_within_an_sd_of_the_mode(evidence):
+    """A box within which the density hardly falls: by Gauss's and Legendre's points over it."""
+    family, y = process([(0.35, 0.6), (0.33, 0.58)])
+    found = integrate(Poisson(), family, y, evidence=evidence)
+    nodes, weights = np.polynomial.legendre.leggauss(5)
+    middle, half = family.bounds.mean(axis=1), np.diff(family.bounds, axis=1)[:, 0] / 2
+    fits = [
+        (infer(Poisson(), family.at(middle + half * [a, b]), y), np.log(half.prod() * v * w))
+        for a, v in zip(nodes, weights, strict=True)
+        for b, w in zip(nodes, weights, strict=True)
+    ]
+    truth = logsumexp([(fit.elbo if evidence == "elbo" else fit.corrected().log_evidence) + w for fit, w in fits])
+    assert abs(found.log_evidence - truth) < 0.01
+    assert found.log_evidence_error < 0.2
+    assert not found.doubts
+    inside = found.theta.interval()
+    assert ((inside > family.bounds[:, :1]) & (inside < family.bounds[:, 1:])).all()
+
+
+def test_a_hyperparameter_without_room_is_held():
+    (free, y), (fixed, _) = process([(1e-3, 1e3), "fixed"]), process([(1e-3, 1e3), (0.43, 0.43)])
+    one, two = (integrate(Poisson(), family, y) for family in (free, fixed))
+    assert two.theta.free == [0]
+    assert abs(one.log_evidence - two.log_evidence) < 1e-6
+    assert_allclose(two.theta.interval()[0], one.theta.interval()[0], atol=1e-4)
+    assert "cut off" not in two.status
+    at_bound = integrate(Poisson(), process([(1e-3, 1e3), (0.8, 0.9)])[0], y)
+    assert "length_scale is held at its lower bound" in at_bound.status
+    assert "cut off" not in at_bound.status
+
+
+def test_a_correction_that_is_not_interpolated_has_all_points_corrected(monkeypatch):
+    """The fifth is by draws, say: the other points then have corrections of their own, and none stays Gaussian."""
+    from fenchel.hyperparameters.integration import points
+
+    plain, calls = points.correct, []
+
+    def correct(*args, **options):
+        calls.append(plain(*args, **options))
+        calls[-1].carries = len(calls) != 5
+        return calls[-1]
+
+    monkeypatch.setattr(points, "correct", correct)
+    found = integrate(*small())
+    assert len(calls) >= 5
+    heavy = found.weights > 0.002
+    assert all(hasattr(part, "log_evidence") for part, counts in zip(found.answers, heavy, strict=True) if counts)
+
+
+def test_the_peak_is_no_step_that_fell(monkeypatch):
+    from fenchel.hyperparameters.correction_model import CorrectionModel
+
+    monkeypatch.setattr(CorrectionModel, "slope", lambda self, theta: np.full(theta.size, 50.0))
+    found = integrate(*small())
+    assert_allclose(found.theta.peak, found.theta.mode)
 
 
 def test_points_fitted_side_by_side_are_the_same():

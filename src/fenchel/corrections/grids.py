@@ -304,16 +304,21 @@ def _left_out(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarr
 
 
 def _continued(rest: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Densities (T, M) of the others alone, which fall on as lines where the marginal is small; and whether all fall.
+    """Densities (T, M) of the others alone, which fall on as parabolas where the marginal is small; whether all fall.
 
     Far out a marginal is itself continued, and a likelihood such as exp(-t e^eta) is not: their ratio would be none.
+    Those of a Gaussian go on as they are.
     """
     known, falls = log_density >= log_density.max(axis=1, keepdims=True) - _KNOWN, np.ones((len(rest), 1), dtype=bool)
     for _ in range(2):  # either end
         known, rest = known[:, ::-1], rest[:, ::-1]
         end = known.argmax(axis=1)[:, None]
-        edge, inner = (np.take_along_axis(rest, np.minimum(end + i, rest.shape[1] - 1), axis=1) for i in (0, 1))
+        edge, inner, third = (
+            np.take_along_axis(rest, np.minimum(end + i, rest.shape[1] - 1), axis=1) for i in (0, 1, 2)
+        )
         outside = end - np.arange(rest.shape[1])
-        rest = np.where(outside > 0, edge + outside * (edge - inner), rest)
+        bend = np.minimum(edge - 2.0 * inner + third, 0.0)
+        further = edge + outside * (edge - inner) + 0.5 * outside * (outside + 1) * bend
+        rest = np.where(outside > 0, further, rest)
         falls = falls & ((edge < inner) | (end == 0))
     return rest, falls[:, 0]

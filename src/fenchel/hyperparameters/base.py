@@ -13,7 +13,7 @@ returns theta, the model and the fit there, and how it ended (``Found``, ``Learn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -323,3 +323,8 @@ def entries_at_bounds(
         if high - low > _AT and not low + _AT < theta[i] < high - _AT:
             out[i] = "lower" if theta[i] <= low + _AT else "upper"
     return out, tuple(i for i, side in out.items() if gradient[i] * (1 if side == "upper" else -1) > gtol)
+
+
+def free_entries(bounds: np.ndarray, held: Collection[int]) -> list[int]:
+    """The entries of theta that are not held and that bounds leave room to move."""
+    return [i for i, (low, high) in enumerate(bounds) if i not in held and high - low > _AT]

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .base import entries_at_bounds
+from .base import entries_at_bounds, free_entries
 
 _OVER = 4.0  # the square of how many sds t changes its slope over
 _LEAST = -0.55  # of c; below it t would turn back
@@ -253,7 +253,7 @@ def mode_of(
     bounds, n = objective.bounds, theta.size
     (start,) = evaluate([theta])
     at_bounds, held = entries_at_bounds(bounds, theta, start.gradient, SLOPE)
-    free = [i for i in range(n) if i not in at_bounds and i not in hold]
+    free = free_entries(bounds, {*at_bounds, *hold})
     sizes = np.full(n, STEP)
     if guess is not None:
         sizes = np.minimum(STEP, STEP_SDS / np.sqrt(np.maximum(np.diag(guess), 1.0)))

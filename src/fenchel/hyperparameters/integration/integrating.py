@@ -24,7 +24,7 @@ from ...linalg.arrays import ArrayLike, to_numpy
 from ...problem import Problem
 from ...solvers.base import Solver, reporting
 from ...tasks import Jobs, Stopped, check_jobs
-from ..base import Family, Learned
+from ..base import Family, Learned, free_entries
 from ..evidence import Evidence, doubt_of, not_used
 from ..learning import learn
 from . import designs
@@ -192,7 +192,7 @@ class FittedDesign(NamedTuple):
 
 
 def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold: set[int]) -> Integrated:
-    free = [i for i in range(mode.theta.size) if i not in mode.at_bounds and i not in hold]
+    free = free_entries(fitter.evidence.bounds, {*mode.at_bounds, *hold})
     d = len(free)
     notes = [f"{fitter.evidence.names[i]} is held at its {side} bound" for i, side in mode.at_bounds.items()]
     if d == 0:
@@ -293,7 +293,8 @@ def _checked(fitter: Fitter, centre: Centre, laid: FittedDesign) -> tuple[Fitted
     carry = _carry(centre)
     while centre.model is not None:
         share = _shares(laid, centre, True)
-        wanted = np.array([p.corrected is None for p in points]) & (share > LIGHT_SHARE)
+        known = {p.name for p in centre.known}  # a checkpoint has corrections beyond these
+        wanted = np.array([p.name not in known for p in points]) & (share > LIGHT_SHARE)
         if not wanted.any() or (carry and len(missed) > 3 and max(missed[-2:]) <= MISSED):
             break
         away = np.minimum(centre.model.away(np.array([p.theta for p in points])).min(axis=1), FAR)
@@ -301,7 +302,8 @@ def _checked(fitter: Fitter, centre: Centre, laid: FittedDesign) -> tuple[Fitted
         k = int(np.argmax(np.where(wanted, counts * (away + NOT_FAR) ** 2, 0.0)))
         said = float(centre.model(points[k].theta[None])[0])
         (points[k],) = fitter.corrected([points[k]])
-        centre, carry = centre.with_correction(points[k]), carry and _carry(centre)
+        centre = centre.with_correction(points[k])
+        carry = _carry(centre)
         missed.append(abs(points[k].gain - said) if points[k].usable else 0.0)
     return laid._replace(points=points), centre, max(missed[-2:])
 
@@ -383,10 +385,10 @@ def _trusted(laid: FittedDesign, centre: Centre, asked: bool) -> tuple[bool, str
 
 def _at_bounds(fitter: Fitter, through: LogDensity) -> list[str]:
     """Where the posterior reaches a bound of theta."""
-    bounds, out, (thetas, w) = fitter.evidence.bounds, [], through.draws
-    for i, name in enumerate(fitter.evidence.names):
+    bounds, names, out, (thetas, w) = fitter.evidence.bounds, fitter.evidence.names, [], through.draws
+    for i in through.coordinates.free:
         spread = float(np.sqrt(w @ (thetas[:, i] - w @ thetas[:, i]) ** 2))
         near = np.minimum(thetas[:, i] - bounds[i, 0], bounds[i, 1] - thetas[:, i]) < NEAR_BOUND * spread
         if spread > 0.0 and w[near].sum() > COUNTING_SHARE:
-            out.append(f"the posterior of {name} reaches a bound of it and is cut off there")
+            out.append(f"the posterior of {names[i]} reaches a bound of it and is cut off there")
     return out

@@ -42,6 +42,7 @@ MOST_STEPS = 6
 STAR = 1.5  # sds from the mode of the elbo at which corrections are computed
 SLOW_FALL = 2.5  # nats of the elbo, three sds from the mode: less is a long tail, and has a correction of its own
 MOST_CHANGE = 4.0  # times by which a correction may change a curvature
+NARROW = 2.5  # sds: bounds nearer to one another leave a lattice no point beside its centre
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,11 +141,14 @@ class Finished:
 
     @staticmethod
     def _records(path: Path) -> Iterator[tuple[str, Any]]:
-        with path.open("rb") as file:
+        """The records of a file; one that was interrupted is cut off, so that what is added later can be read."""
+        with path.open("r+b") as file:
             while True:
+                whole = file.tell()
                 try:
                     yield pickle.load(file)
-                except (EOFError, pickle.UnpicklingError):  # the last record was interrupted
+                except (EOFError, pickle.UnpicklingError):
+                    file.truncate(whole)
                     return
 
     def _add(self, kind: str, value: Any) -> None:
@@ -359,6 +363,8 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
 
     held = set(range(learned.theta.size)) - set(free)
     mode = mode_of(fitter.evidence, learned.theta, hold=held, evaluate=evaluate)
+    told = _told_by_bounds(mode)
+    mode = replace(mode, curvature=mode.curvature + np.diag(told))
     fitter.start_from([*around, here])
     centre = Centre(Coordinates.straight(here.theta, mode.free, mode.directions), [here], here.theta, known, None)
     if beyond:
@@ -372,11 +378,14 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
     def values_at(thetas: list[np.ndarray]) -> list[float]:
         nonlocal centre
         points[:] = fitter.at(thetas, plain=True)
+        if not points:  # bounds on every side
+            return []
         for k, point in enumerate(points):
             if centre.model is not None and here.plain - point.plain < SLOW_FALL:  # a long tail, far from the star
                 (points[k],) = fitter.corrected([point])
                 centre = centre.with_correction(points[k])
-        return list(centre.values(points) - centre.values([here]))
+        away = np.array(thetas)[:, mode.free] - here.theta[mode.free]
+        return list(centre.values(points) - centre.values([here]) - 0.5 * away**2 @ told)
 
     points: list[Point] = []
     slope = here.slope if centre.model is None else here.slope + centre.model.slope(here.theta)
@@ -384,6 +393,12 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
     bent = mode.coordinates(values_at)
     model = None if centre.model is None else centre.model.moved(bent)
     return replace(centre, coordinates=bent, points=[here, *points], model=model)
+
+
+def _told_by_bounds(mode: Mode) -> np.ndarray:
+    """The curvature (d,) of free entries that bounds hold more closely than the data do: 1 / a uniform's variance."""
+    width = np.diff(mode.bounds[mode.free], axis=1)[:, 0]
+    return np.where(width < NARROW * np.sqrt(np.diag(mode.covariance)[mode.free]), 12.0 / width**2, 0.0)
 
 
 def _star(fitter: Fitter, theta: np.ndarray, mode: Mode) -> list[np.ndarray]:
@@ -419,6 +434,7 @@ def _climbed(fitter: Fitter, centre: Centre, mode: Mode) -> tuple[Centre, Mode]:
         (there,) = fitter.at([theta], sloped=True, plain=True)
         rise = np.diff(centre.values([here, there]))[0]
         if not rise > 0.0:
+            peak = here.theta
             break
         here = there
     inverse = np.linalg.inv(root)
