@@ -32,6 +32,7 @@ from fenchel.models.tables import described_theta
 from fenchel.paper.rivals import laplace
 
 LEVELS = (0.025, 0.5, 0.975)
+OF_REFERENCE = fenchel.PC(sd=1, alpha=0.01)  # the prior of sds there
 
 
 class Case(NamedTuple):
@@ -61,11 +62,13 @@ def germany() -> Case:
     data = load_germany()
     frame = pd.DataFrame({"y": data.Y, "E": data.E, "district": np.arange(data.Y.size)})
     graphs = {"district": data.adjacency}
-    return of_model("y ~ bym2(district)", frame, family="poisson", exposure="E", graphs=graphs)
+    priors = {"bym2(district)": {"sd": OF_REFERENCE}}
+    return of_model("y ~ bym2(district)", frame, family="poisson", exposure="E", graphs=graphs, priors=priors)
 
 
 def slopes() -> Case:
-    return of_model("y ~ x + (x|g)", pd.DataFrame(slopes_data()), family="bernoulli")
+    priors = {"(x|g)": OF_REFERENCE}
+    return of_model("y ~ x + (x|g)", pd.DataFrame(slopes_data()), family="bernoulli", priors=priors)
 
 
 def volatility() -> Case:
@@ -127,7 +130,8 @@ def report(name: str, stored: dict[str, Any]) -> None:
         print(f", marginals {marginals[k]:.2f}")
     print(f"  fits: {mode.n_evaluations} to the mode, {found.n_fits} for the rest")
     print(f"  the reference: {stored['seconds']:.0f} s for {least:.0f} effective draws of theta", end="")
-    print(f", {1000 * stored['seconds'] / least:.0f} s for 1,000")
+    nuts = 1000 * stored["seconds"] / least
+    print(f", {nuts:.0f} s for 1,000: integrated in 1/{nuts / total[0]:.0f} of that")
     print(f"  {'eta':<34}{'mean':>9}{'sd':>9}")
     print(f"  {'integrated':<34}{eta_errors(found, stored['eta'])}")
     print(f"  {'learned theta, q':<34}{eta_errors(mode.solution.posterior, stored['eta'])}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .interpolated import Interpolated
 
 _HELD = 3000  # sites whose correlations are held at once
+_PAIRS_SUFFICE = 0.01  # nats of triples up to which clusters would add nothing that counts
 _COUPLED = 0.03  # nats of triples up to which marginals are trusted as the evidence is,
 _MANY = 1000  # sites that may have as much; more sites may have more in proportion
 _NEAR = 0.1  # sds of q by which means, and logs by which sds, may move where triples count for more
@@ -77,13 +78,13 @@ class Corrected(Stored, PosteriorOnGrids):
     """
 
     method = "clusters"
-    _work: float = WORK  # of the estimate of its error
     _exact: LowRank | None = None
     _clusters: ClusterTerms | None = None
+    _triples: float  # nats that may be left out
 
-    def __init__(self, solution: GaussianFit, groups: Lines) -> None:
+    def __init__(self, solution: GaussianFit, groups: Lines, rough: bool = False) -> None:
         self._posterior, self._fit = solution.posterior, solution
-        self.elbo, self.n_sites = solution.elbo, groups.n
+        self.elbo, self.n_sites, self._work = solution.elbo, groups.n, ROUGH if rough else WORK
         self._prepare(observations(solution), groups)
         self._count()
 
@@ -94,30 +95,30 @@ class Corrected(Stored, PosteriorOnGrids):
         self.own, self._settled = float(self._sites.log_z.sum()), self._sites.settled
 
     def _count(self) -> None:
-        """Few directions as they stand; else clusters as they stand, and pairs."""
+        """Few directions as they stand; else pairs, with clusters as they stand where three sites together count."""
         self._exact = low_rank(self._sites, self._correlations)
         if self._exact is not None:
-            self._pairs = Pairs(self._exact.total, self._exact.error)
+            self._pairs, self._triples = Pairs(self._exact.total, self._exact.error), 0.0
             self.pairs = self._pairs.total
             return
-        R = self._together()
-        clusters = [] if R is None else clusters_of(R)
-        if R is None or not clusters:
-            self._pairs = pairs_of(self._sites, self._correlations)
+        with self._correlations.held(_HELD) as R:
+            triples = triples_of(self._sites, self._correlations, self._work)
+            suffice = triples.orders <= _PAIRS_SUFFICE
+            clusters = [] if R is None or suffice else clusters_of(R)
+            label = labels_of(clusters, self.n_sites) if clusters else None
+            self._triples = triples.orders if suffice else triples.total
+            self._pairs = pairs_of(self._sites, self._correlations, label)
             self.pairs = self._pairs.total
-            return
-        label = labels_of(clusters, self.n_sites)
-        self._pairs = pairs_of(self._sites, self._correlations, label)
-        self._clusters = cluster_terms(self._sites, clusters, label)
-        self._gained = self._clusters.total - self._clusters.pairs
-        self._between, self._chains = self._clusters.between(R)
-        self.pairs = self._pairs.total + self._clusters.total + self._between
+            if R is not None and label is not None:
+                self._count_clusters(cluster_terms(self._sites, clusters, label), R)
 
-    def _together(self) -> np.ndarray | None:
-        """R of all sites, where it may be held."""
-        if self.n_sites > _HELD:
-            return None
-        return np.concatenate([R for _, R in self._correlations.between()])
+    def _count_clusters(self, clusters: ClusterTerms, R: np.ndarray) -> None:
+        """What clusters add to the pairs between them, and the error with them."""
+        between, chains = clusters.between(R)
+        self._clusters, gained = clusters, clusters.total - clusters.pairs
+        self.pairs += clusters.total + between
+        outside = triples_of(self._sites, self._correlations, self._work, clusters.label).total
+        self._triples = outside + _WITHIN * abs(gained) + abs(between) + abs(chains)
 
     @property
     def log_evidence(self) -> float:
@@ -126,15 +127,6 @@ class Corrected(Stored, PosteriorOnGrids):
     @property
     def log_evidence_se(self) -> float:
         return self._triples + self._pairs.left_out
-
-    @cached_property
-    def _triples(self) -> float:
-        if self._exact is not None:
-            return 0.0
-        if self._clusters is None:
-            return triples_of(self._sites, self._correlations, self._work)
-        outside = triples_of(self._sites, self._correlations, self._work, self._clusters.label)
-        return outside + _WITHIN * abs(self._gained) + abs(self._between) + abs(self._chains)
 
     @property
     def trusted(self) -> bool:
@@ -264,8 +256,7 @@ def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed
     groups = collapse(solution, *gates.COLLAPSED_FIRST)
     if groups is not None and groups.trusted and groups.log_evidence_se <= _SMALL:
         return groups
-    found = _sized(solution, solution.posterior.factor.predictors.lines())
-    found._work = ROUGH if rough else WORK
+    found = _sized(solution, solution.posterior.factor.predictors.lines(), rough)
     if found.trusted and found.log_evidence_se <= _SMALL:
         return found
     groups = collapse(solution)
@@ -277,16 +268,16 @@ def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed
     return drawn if drawn.trusted else found
 
 
-def _sized(solution: GaussianFit, groups: Lines) -> Corrected:
+def _sized(solution: GaussianFit, groups: Lines, rough: bool) -> Corrected:
     """By all pairs, or as very many sites allow."""
     from .large import LocalCorrected, TallCorrected
 
     covariances = solution.posterior.factor.covariances
     if covariances.sparse and groups.n > gates.NEIGHBOUR_PAIRS:
-        return LocalCorrected(solution, groups)
+        return LocalCorrected(solution, groups, rough)
     if covariances.low_rank and groups.n > gates.AVERAGED_PAIRS:
-        return TallCorrected(solution, groups)
-    return Corrected(solution, groups)
+        return TallCorrected(solution, groups, rough)
+    return Corrected(solution, groups, rough)
 
 
 def _moved(grid: MarginalGrid, draws: np.ndarray) -> np.ndarray:

@@ -128,10 +128,7 @@ class LocalCorrected(LargeCorrected):
         self._near = neighbours(self._correlations, self._c)
         self._pairs = Pairs(self._near.total, self._near.error)
         self.pairs = self._near.total
-
-    @cached_property
-    def _triples(self) -> float:
-        return patch_triples(self._correlations, self._c)
+        self._triples = patch_triples(self._correlations, self._c)
 
     def _of_sites(self) -> np.ndarray:
         return self._near.of_sites
@@ -177,6 +174,7 @@ class TallCorrected(LargeCorrected):
         totals = 0.5 * each / probability[seeds]
         self.pairs = float(totals.mean())
         self._pairs = Pairs(self.pairs, float(totals.std(ddof=1)) / np.sqrt(_DRAWN))
+        self._triples = self._scaled_triples()
 
     def _with_all(
         self, seeds: np.ndarray, others: np.ndarray | slice = slice(None)
@@ -190,8 +188,7 @@ class TallCorrected(LargeCorrected):
             R = covariances.from_weights(rows[which], V) * scale[rows[which], None]
             yield which, np.clip(R, -1.0, 1.0)
 
-    @cached_property
-    def _triples(self) -> float:
+    def _scaled_triples(self) -> float:
         """From triples among some sites, times how many more there are."""
         few = min(_AMONG, self.n_sites)
         some = np.random.default_rng(1).choice(self.n_sites, few, replace=False)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import comb, factorial, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -130,8 +131,22 @@ def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.asarray(own + np.take_along_axis(others, np.clip(place, left[:, None], right[:, None]), axis=1))
 
 
-def triples_of(sites: Sites, correlations: Correlations, work: float = WORK, label: np.ndarray | None = None) -> float:
-    """|chains| + |triangles|, in nats; with less ``work`` than all triangles take, from some of them.
+class Triples(NamedTuple):
+    """|chains| + |triangles|, in nats, and the sum of |order| over the orders (a, b, d): orders may cancel."""
+
+    total: float
+    orders: float
+
+    @classmethod
+    def of(cls, orders: np.ndarray) -> Triples:
+        chains, triangles = np.split(orders, [-len(_TRIANGLES)])
+        return cls(float(abs(chains.sum()) + abs(triangles.sum())), float(np.abs(orders).sum()))
+
+
+def triples_of(
+    sites: Sites, correlations: Correlations, work: float = WORK, label: np.ndarray | None = None
+) -> Triples:
+    """Of all sites; with less ``work`` than all triangles take, from some of them.
 
     ``label`` (n,): clusters of sites; correlations within them do not count.
     """
@@ -141,17 +156,16 @@ def triples_of(sites: Sites, correlations: Correlations, work: float = WORK, lab
     drawn = np.arange(n) if n <= limit else np.random.default_rng(0).choice(n, limit, replace=False)
     blocks = [(rows, _apart(R, label[rows], label)) for rows, R in correlations.between()]
     with_drawn = np.concatenate([R[:, drawn] for _, R in blocks])
-    total = np.zeros(2)
-    for rows, R in blocks:
-        total += _block(R, (with_drawn[rows], with_drawn), c[rows], c, c[drawn], n / drawn.size)
-    return float(np.abs(total).sum())
+    weight = n / drawn.size
+    orders = [_block(R, (with_drawn[rows], with_drawn), c[rows], c, c[drawn], weight) for rows, R in blocks]
+    return Triples.of(np.sum(orders, axis=0))
 
 
 def triples_among(c: np.ndarray, R: np.ndarray) -> float:
     """The same of a few sites by their correlations (n, n)."""
     label = np.arange(R.shape[0])
     apart = _apart(R, label, label)
-    return float(np.abs(_block(apart, (apart, apart), c, c, c, 1.0)).sum())
+    return Triples.of(_block(apart, (apart, apart), c, c, c, 1.0)).total
 
 
 def _apart(R: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -167,7 +181,7 @@ def _block(
     third: np.ndarray,
     weight: float,
 ) -> np.ndarray:
-    """Chains with their middle in some rows, triangles with a corner there.
+    """Chains with their middle in some rows, triangles with a corner there, of each order.
 
     R (rows, n); ``drawn``: correlations of these rows, and of all sites, with the third ones.
     own, c, third: coefficients of the rows, of all sites, of the third ones.
@@ -177,18 +191,17 @@ def _block(
     for _ in range(1, _TRIPLE_ORDER):
         power.append(power[-1] * R)
     reach = [None, *(power[a] @ c[:, a] for a in range(1, _TRIPLE_ORDER))]
-    chains = 0.0
+    orders = []
     for a in range(1, _TRIPLE_ORDER):
         for b in range(1, _TRIPLE_ORDER + 1 - a):
             middle = sqrt(comb(a + b, a)) * own[:, a + b] - own[:, a] * own[:, b]
             both = reach[a] * reach[b] - power[a + b] @ (c[:, a] * c[:, b])
-            chains += 0.5 * float(np.sum(middle * both))
+            orders.append(0.5 * float(np.sum(middle * both)))
     made = {b: (mine**b * third[:, 2 * b]) @ (every**b).T for b in (1, 2)}
-    triangles = 0.0
     for (a, b, d), times in _TRIANGLES:
         size = sqrt(factorial(a + b) * factorial(a + d) * factorial(b + d)) / (
             factorial(a) * factorial(b) * factorial(d)
         )
         ends = own[:, a + b] @ ((power[a] * made[b]) @ c[:, a + d])
-        triangles += times * size / 6.0 * weight * float(ends)
-    return np.array([chains, triangles])
+        orders.append(times * size / 6.0 * weight * float(ends))
+    return np.array(orders)

@@ -14,6 +14,7 @@ lam rho x^2/2 where a likelihood is flat, and lam rho < 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -193,6 +194,8 @@ def hermite(x: np.ndarray, order: int = K) -> np.ndarray:
 class Correlations:
     """R between the sites (groups of the active rows) and anything else."""
 
+    _whole: np.ndarray | None = None  # R of all sites, while it is held
+
     def __init__(self, posterior: Posterior, groups: Lines) -> None:
         self.posterior, self.groups = posterior, groups
         self.rho = to_numpy(posterior.active_moments[1])[:, 0][groups.first]
@@ -206,9 +209,21 @@ class Correlations:
             return post.factor.row_covariances(first)
         return post.joint_factor().row_covariances(post.active[first])
 
+    @contextmanager
+    def held(self, most: int) -> Iterator[np.ndarray | None]:
+        """R of all sites (n, n), held while several read it; None where there are more sites than ``most``."""
+        self._whole = self.of_sites(np.arange(self.groups.n)) if self.groups.n <= most else None
+        try:
+            yield self._whole
+        finally:
+            self._whole = None
+
     def between(self) -> Iterator[Block]:
         """R between sites, some rows of it at a time."""
         n = self.groups.n
+        if self._whole is not None:
+            yield np.arange(n), self._whole
+            return
         step = max(1, _CORRELATIONS_AT_ONCE // n)
         for i in range(0, n, step):
             rows = np.arange(i, min(n, i + step))

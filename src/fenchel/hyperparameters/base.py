@@ -224,11 +224,15 @@ class Found(Stored):
 
 @dataclass(kw_only=True)
 class Learned(Found):
-    """What was learned: where the search ended, with the likelihood and the prior there."""
+    """What was learned: where the search ended, with the likelihood and the prior there.
+
+    ``correction`` is ``solution.corrected()`` where the search computed it.
+    """
 
     solution: Solution = field(kw_only=False)
     likelihood: Likelihood
     prior: Prior
+    correction: Any = field(default=None, repr=False, compare=False)
 
     def numbers(self) -> dict[str, Any]:
         """What a file keeps of the search: all but the likelihood and the prior, which follow from theta."""

@@ -3,8 +3,9 @@
     gain(theta) = a + b'u + c'u^2 / 2,     u = u(theta) the coordinates in which the posterior is nearly normal
 
 Over the posterior of theta a correction of .04 to 11 nats is such a diagonal quadratic to some hundredths of a nat or
-less: 2 d + 1 corrections serve every theta. Beyond the points that are known it goes on straight. More points than it
-has coefficients are fitted by least squares, and what is left at them is interpolated.
+less: 2 d + 1 corrections serve every theta. Fewer than these have c = 0, and fewer than d + 1 have b = 0 too. Beyond
+the points that are known it goes on straight. More points than it has coefficients are fitted by least squares, and
+what is left at them is interpolated.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ BEYOND = 1.5  # times the farthest known point along a direction: the quadratic 
 LEAST_REACH = 0.5  # sds, the same
 FLAT = 1e-4  # of the largest singular value: directions that the points do not tell are left out
 SMOOTHING = 1e-6  # nats: rounding of corrections
+NEGLIGIBLE = 0.05  # nats of a correction that moves theta by hundredths of its sds, at most
 
 
 class CorrectionModel:
-    """A diagonal quadratic through known gains.
+    """A diagonal quadratic through known gains, or what fewer of them tell.
 
     Parameters
     ----------
@@ -45,6 +47,7 @@ class CorrectionModel:
     def __init__(self, coordinates: Coordinates, thetas: np.ndarray, gains: np.ndarray) -> None:
         self.coordinates, self.thetas, self.gains = coordinates, np.asarray(thetas), np.asarray(gains)
         u = coordinates.u(self.thetas)
+        self._terms = 1 + u.shape[1] * (len(u) > u.shape[1]) + u.shape[1] * (len(u) > 2 * u.shape[1])
         self.reach = np.maximum(LEAST_REACH, BEYOND * np.abs(u).max(axis=0))
         self._onto = np.linalg.pinv(self._columns(u), rcond=FLAT)  # (1 + 2 d, m): gains to coefficients
         self.coefficients = self._onto @ self.gains
@@ -53,9 +56,11 @@ class CorrectionModel:
         self._left = None if exact else RBFInterpolator(u, left, kernel="linear", degree=0, smoothing=SMOOTHING)
 
     def _columns(self, u: np.ndarray) -> np.ndarray:
-        """1, u and u^2 / 2 (m, 1 + 2 d), the last straight beyond its reach."""
+        """1, u and u^2 / 2 (m, 1 + 2 d), the last straight beyond its reach; 0 where points do not tell."""
         inside = np.clip(u, -self.reach, self.reach)
-        return np.concatenate([np.ones((len(u), 1)), u, inside * (u - 0.5 * inside)], axis=1)
+        out = np.concatenate([np.ones((len(u), 1)), u, inside * (u - 0.5 * inside)], axis=1)
+        out[:, self._terms :] = 0.0
+        return out
 
     def __call__(self, thetas: np.ndarray) -> np.ndarray:
         """Gains (m,) at thetas (m, n)."""

@@ -7,9 +7,8 @@ from the optimum is run until that error is some hundredths of the slope found l
 
     d log p(y|theta) / dtheta ~ d elbo / dtheta + d correction / dtheta
 
-The second part has no envelope. It is that of a diagonal quadratic through corrections at 2 d + 1 points
-(``CorrectionModel``): smooth and small beside the elbo, a correction needs no more. Groups that are integrated out have
-exact slopes.
+The second part has no envelope. It is that of a line through corrections at d + 1 points (``CorrectionModel``): smooth
+and small beside the elbo, a correction needs no more. Groups that are integrated out have exact slopes.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _STEP = 1e-4  # of theta, in differences of gradients
 SETTLED_SHARE = 0.03  # of the rise from one fit to the next: what a fit that only steers may have left undone
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
 LONGEST_SHIFT = 2.0  # of any s by extrapolation
-STAR = 0.25  # in e-folds: how far the points are from theta at which a model of the correction is read off
+STEP_TO_SLOPE = 0.05  # e-folds: how far the points are from theta at which the slope of the correction is read off
 
 
 class WarmStarts(NamedTuple):
@@ -323,14 +322,14 @@ class CorrectedEvidence(Evidence):
         if exact:
             return True
         known = [(theta, self._gain(found))]
-        for step in STAR * np.concatenate([np.eye(theta.size), -np.eye(theta.size)]):
-            there = np.clip(theta + step, *self.bounds.T)
-            self.allowed_gap = None  # a loose fit's correction would be another function of theta
-            if (there != theta).any():
-                known.append((there, self._gain(correct(self.fit(there), rough=True))))
-        thetas, gains = (np.array(each) for each in zip(*known, strict=True))
         free = [i for i in range(theta.size) if self.bounds[i, 1] > self.bounds[i, 0]]
-        at = Coordinates.straight(theta, free, STAR * np.eye(len(free)))
+        for i in free:
+            there, (low, high) = theta.copy(), self.bounds[i]
+            there[i] += STEP_TO_SLOPE if theta[i] + STEP_TO_SLOPE <= high else -min(STEP_TO_SLOPE, theta[i] - low)
+            self.allowed_gap = None  # a loose fit's correction would be another function of theta
+            known.append((there, self._gain(correct(self.fit(there), rough=True))))
+        thetas, gains = (np.array(each) for each in zip(*known, strict=True))
+        at = Coordinates.straight(theta, free, STEP_TO_SLOPE * np.eye(len(free)))
         self.model = CorrectionModel(at, thetas[np.isfinite(gains)], gains[np.isfinite(gains)])
         return False
 

@@ -22,13 +22,14 @@ from ..linalg.machine import Tally, counting, note
 from ..solvers.base import Callback, Solver, reporting
 from ..tasks import Jobs, alone, check_jobs, run_tasks
 from .base import Evaluated, Family, Learned
-from .evidence import STAR, CorrectedEvidence, Evidence, doubt_of
+from .correction_model import NEGLIGIBLE
+from .evidence import CorrectedEvidence, Evidence, doubt_of
 from .search import Search
 from .starting_points import beginnings
 
 MOST_ROUNDS = 4  # models of the correction, each about the mode by the last
 MISSED = 0.02  # nats: a correction that is farther from its model has another about it
-NEAR_STAR = 1.5  # times the distance of its points up to which a model serves
+NEAR = 0.4  # e-folds: the longest way along which a model serves
 _DRAWN = 10.0  # random starts lie within this of the likelihood's own parameters: their bounds are far wider
 
 
@@ -80,8 +81,9 @@ def learn(
         Of the inner fits, as in ``infer``.
     evidence : "elbo" or "corrected"
         "corrected" goes on from the best theta of the elbo to the mode of the evidence beyond the Gaussian
-        (``Solution.corrected``): two further fits and corrections for each hyperparameter. The elbo falls short of the
-        evidence by more the larger a variance is, and so puts variances too low, most of all where a group has few
+        (``Solution.corrected``): a further fit and correction for each hyperparameter, none where the correction is
+        below 0.05 nats and moves theta by a few hundredths of its standard deviations at most. The elbo falls short of
+        the evidence by more the larger a variance is, and so puts variances too low, most of all where a group has few
         binary rows. For Gaussian noise the two are the same, and no further fit is made. Where its own error says that
         the elbo is as near, theta stays the elbo's; where it is nearer but not to be trusted, it is used: a warning
         says so, ``Learned.doubt`` and ``Learned.maximises``.
@@ -164,23 +166,23 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
     if evidence.likelihood.objective.conjugate:
         best.maximises = "corrected"
         return best
-    out, found = best, correct(best.solution, rough=True)
+    out, found = best, correct(best.solution)
     if not found.nearer:
         warnings.warn(f"learn: {doubt_of(found)}.", stacklevel=3)
         best.doubt = doubt_of(found)
         return best
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MOST_ROUNDS if abs(found.log_evidence - found.elbo) > NEGLIGIBLE else 0):
         before = out.theta
         evidence.begin(out.solution)
         exact = evidence.about(before, found)
         out = Search(evidence, max_iter, gtol, report).run(before)
-        found = correct(out.solution, rough=True)
-        value = found.log_evidence + evidence.log_prior(out.theta)[0]
-        missed, out.objective = abs(value - out.objective), float(value)
-        if exact or (missed <= MISSED and np.abs(out.theta - before).max(initial=0.0) <= NEAR_STAR * STAR):
+        found = correct(out.solution)
+        missed = abs(found.log_evidence + evidence.log_prior(out.theta)[0] - out.objective)
+        if exact or (missed <= MISSED and np.abs(out.theta - before).max(initial=0.0) <= NEAR):
             break
+    out.objective = float(found.log_evidence + evidence.log_prior(out.theta)[0])
     out.n_evaluations = best.n_evaluations + evidence.n_evaluations
-    out.n_newton, out.maximises = best.n_newton + evidence.n_newton, "corrected"
+    out.n_newton, out.maximises, out.correction = best.n_newton + evidence.n_newton, "corrected", found
     out.doubt = doubt_of(found)
     if out.doubt:
         warnings.warn(f"learn: {out.doubt}.", stacklevel=3)

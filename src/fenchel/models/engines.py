@@ -155,7 +155,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
         if found.theta.size:
             again = {**search, "n_restarts": 0, "theta": found.theta}
             found = learn(*data, weights=target.weights, evidence="corrected", **again)
-        answers = found.solution.corrected()
+        answers = found.correction or found.solution.corrected()
         if not answers.nearer:
             plan, answers = plan._replace(why=f"a correction is not to be used: {answers.status}"), None
     fit = FittedModel(fitted, found, mixture, answers, why=plan.why)

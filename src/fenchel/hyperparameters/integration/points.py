@@ -3,8 +3,8 @@
 ``Fitter`` fits at given thetas: each fit starts on the plane through the first ones, and is kept as it finishes.
 
 ``centred`` goes from the mode of the elbo to that of the corrected evidence. The curvature is that of ``mode_of``. What
-the correction adds is read off 2 d + 1 points about the mode of the elbo (``CorrectionModel``): each of Newton's steps
-costs one fit and no correction.
+the correction adds is read off 2 d + 1 points about the mode of the elbo (``CorrectionModel``), or one where it is
+negligible: each of Newton's steps costs one fit and no correction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...solvers.base import Callback
 from ...solvers.solution import Solution, kept_numbers, restored
 from ...tasks import Jobs, run_tasks
 from ..base import Learned
-from ..correction_model import CorrectionModel
+from ..correction_model import NEGLIGIBLE, CorrectionModel
 from ..evidence import Evidence, WarmStarts
 from ..mode import Coordinates, Evaluation, Mode, mode_of
 
@@ -368,7 +368,7 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
     fitter.start_from([*around, here])
     centre = Centre(Coordinates.straight(here.theta, mode.free, mode.directions), [here], here.theta, known, None)
     if beyond:
-        known += fitter.at(_star(fitter, here.theta, mode))
+        known += fitter.at(_star(fitter, here.theta, mode)) if abs(here.gain) > NEGLIGIBLE else []
         gains = [(p.theta, p.gain) for p in known if p.usable]
         thetas, values = (np.array(each) for each in zip(*gains, strict=True))
         centre = replace(centre, model=CorrectionModel(centre.coordinates, thetas, values))
