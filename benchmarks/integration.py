@@ -67,8 +67,10 @@ def germany() -> Case:
 
 
 def slopes() -> Case:
-    priors = {"(x|g)": OF_REFERENCE}
-    return of_model("y ~ x + (x|g)", pd.DataFrame(slopes_data()), family="bernoulli", priors=priors)
+    data = pd.DataFrame(slopes_data())
+    of_x = fenchel.PC(sd=1 / float(data["x"].std(ddof=0)), alpha=0.01)  # in units of its sd there
+    priors = {"(x|g)": {"sd intercept (at the mean)": OF_REFERENCE, "sd x": of_x}}
+    return of_model("y ~ x + (x|g)", data, family="bernoulli", priors=priors)
 
 
 def volatility() -> Case:
