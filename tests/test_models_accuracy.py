@@ -62,7 +62,7 @@ def test_where_integration_is_dear_the_mode_is_corrected(unasked):
     rows = fenchel.models.tables.coefficient_rows(found)
     np.testing.assert_allclose(found.coefficients["sd"], again.at(rows).sd)
     assert found.corrected() is found
-    assert fit("b ~ x", "bernoulli").accuracy == "corrected"  # nothing to integrate over
+    assert fit("b ~ x", "bernoulli").accuracy == "corrected; no hyperparameters"  # nothing to integrate over
 
 
 def test_where_everything_is_dear_it_is_the_plain_fit_with_its_price(unasked):

@@ -158,3 +158,34 @@ def test_weights_that_leave_no_noise_beside_a_process():
     assert "the noise is at its lower bound: weights of up to 39 count a row as seen that often" in said
     assert fenchel.fit("y ~ gp(x)", data).remarks == []
     assert fenchel.fit("y ~ x", data, weights="w").remarks == []
+
+
+def test_whole_numbers_without_a_family_are_asked_about_in_the_first_lines(data):
+    counts = data.assign(y=np.random.default_rng(5).poisson(8.0, 60))
+    fits = []
+    assert _said(lambda: fits.append(fenchel.fit("y ~ x", counts))) == []  # they may be ages
+    top, model = fits[0].summary().split("\n\n")[:2]
+    assert "check: the response 'y' is whole numbers and the family is gaussian, as none was given" in top
+    assert "  family: gaussian, as none was given" in model
+    given = fenchel.fit("y ~ x", counts, "gaussian")
+    assert "as none was given" not in given.summary()
+    assert "family" not in given.check().to_frame()["name"].tolist()
+
+
+def test_messages_of_a_cox_model_show_the_formula_that_was_written(data):
+    durations = data.assign(t=np.exp(data.y), e=1)
+    with pytest.raises(fenchel.checks.Refusal) as found:
+        fenchel.Model("cens(t, e) ~ x + frailty(g)", durations, "cox")
+    sentence, formula, mark = str(found.value).split("\n")
+    assert sentence.endswith("(1|g) is a normal frailty.")
+    assert formula[mark.index("^") :].startswith("frailty(g)")
+    assert formula.strip() == "cens(t, e) ~ x + frailty(g)"
+
+
+@pytest.mark.parametrize("family", ["cox", "weibull"])
+def test_the_level_of_a_hazard_is_no_ratio(data, family):
+    durations = data.assign(t=np.exp(data.y), e=1)
+    table = fenchel.fit("cens(t, e) ~ x", durations, family).coefficients
+    ratios = table[["hazard_ratio", "hr_lower", "hr_upper", "p_above_1"]]
+    assert ratios.loc["Intercept"].isna().all()
+    assert ratios.loc["x"].notna().all()

@@ -156,5 +156,5 @@ def in_words(fit: FitTables) -> str:
         where += f", averaged over {own}"
     corrected = fit.answers is not None or (fit.integrated is not None and fit.integrated.evidence == "corrected")
     if corrected:
-        return f"corrected{where}{why}"
+        return f"corrected{where}{why}" if fit.theta.size else f"corrected; no hyperparameters{why}"
     return f"exact{why}" if exact and not n else f"Gaussian{where}{why}"

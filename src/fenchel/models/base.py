@@ -149,6 +149,7 @@ class Reduction:
         """The family, and which label is predicted."""
         target = model.target
         family = target.likelihood.word or repr(target.likelihood)
+        family += "" if model.family_given else ", as none was given"
         if target.words is None or target.labels is None or len(target.labels) != 2:
             return family
         first, second = target.labels

@@ -120,7 +120,8 @@ def at_once(fit: FitTables) -> FitCheck:
     if fit.answers is not None and not fit.answers.marginals_trusted:
         found.append(Remark(fit.answers.status, "correction", WRONG))
     own = fit.engine.keeps_rows
-    found += [*(remarks.of_rows(fit.model) if own else []), *fit.remarks, *remarks.undetermined(fit)]
+    of_data = [*remarks.of_rows(fit.model), *remarks.of_family(fit.model)] if own else []
+    found += [*of_data, *fit.remarks, *remarks.undetermined(fit)]
     return FitCheck([*found, *(_moved_by_priors(fit) if own else [])])
 
 

@@ -151,6 +151,13 @@ def refusal(formula: str, at: int, got: str, expected: str, advice: str = "") ->
     return Refusal(f"{problem('Model', got, expected, advice)}\n    {formula}\n    {' ' * at}^")
 
 
+def shown_in(refused: Refusal, inner: str, formula: str) -> Refusal:
+    """The same under the formula that was written, where ``inner`` was made of it with the same right side."""
+    text, found, mark = str(refused).partition(f"\n    {inner}\n    ")
+    at = mark.find("^") - inner.index("~") + formula.index("~")
+    return Refusal(f"{text}\n    {formula}\n    {' ' * at}^") if found and at >= 0 else refused
+
+
 # -- splitting -----------------------------------------------------------------------------------------------
 def _outside(formula: str, start: int, stop: int) -> Iterator[int]:
     """The places outside brackets, quotes and backticks; refuses what is not closed."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import problem, scalar
+from ..checks import Refusal, problem, scalar
 from ..distributed import is_dask
 from ..files import Stated, Statement, is_loading, stated
 from ..inputs.frames import Dropped, Table, missing, read_frame, used
@@ -29,7 +29,7 @@ from .compiler import Compiler, Scope
 from .cox import Cox
 from .fixed import FixedPart
 from .formula_errors import unknown_option
-from .grammar import parse
+from .grammar import parse, shown_in
 from .hurdle import HurdleParts, names_for_priors
 from .model_matrix import INTERCEPT
 from .multinomial import Multinomial
@@ -65,7 +65,7 @@ class Model(Stated):
         "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...;
         "multinomial" for labels of several kinds, "cox" for durations with a baseline hazard of any form.
         Default: "gaussian", with a warning where y is 0 or 1 in every row, or whole numbers with zeros among them and a
-        mean below 3.
+        mean below 3; of any whole numbers from 0 on, the first lines of the summary ask whether they are counts.
     weights, exposure, trials, event : name of a column, number or array, optional
         ``weights`` multiply the log-likelihood of each row: how often it was seen, not lme4's precision of its mean.
     terms : sequence of Term, optional
@@ -154,7 +154,11 @@ class Model(Stated):
         self.reduction = next(kind for kind in REDUCTIONS if kind.applies(spec))()
         spec, *others = self.reduction.reduce(spec)
         self.others = [other.model() for other in others]
-        keep_arguments(self, self._compile(spec, family is not None), data)
+        try:
+            scope = self._compile(spec, family is not None)
+        except Refusal as refused:
+            raise shown_in(refused, spec.formula, self.formula) from None
+        keep_arguments(self, scope, data)
 
     def statement(self) -> Statement:
         """The call that makes the model again, for a file."""
@@ -162,7 +166,7 @@ class Model(Stated):
 
     def _compile(self, spec: ModelSpec, family_given: bool) -> Scope:
         """Read the formula and the table of the main model."""
-        self.parsed, frame = parse(spec.formula), read_frame("Model", spec.data)
+        self.parsed, frame, self.family_given = parse(spec.formula), read_frame("Model", spec.data), family_given
         self.data_index = frame.index
         if not len(frame):
             raise problem("Model", "the data have no rows", "at least one")

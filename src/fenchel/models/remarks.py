@@ -2,7 +2,7 @@
 
 text that is numbers     a column of text in the fixed part reads as numbers, and is a factor with a coefficient a level
 a level a row            a factor has nearly as many levels as there are rows
-the family               y looks like labels or small counts, and no family was given
+the family               y looks like labels or counts, and no family was given
 columns                  do not vary, or are combinations of others
 groups                   one alone, one for every row, or the same ones under two names
 y                        0 throughout, or the same label
@@ -95,6 +95,18 @@ def of_rows(model: Model) -> list[Remark]:
     """Of groups and of y."""
     groups = [Remark(text, "groups") for text in _of_groups(model)]
     return [*groups, *(Remark(text, "response") for text in _all_the_same(model))]
+
+
+def of_family(model: Model) -> list[Remark]:
+    """Of whole numbers that were taken as Gaussian because no family was given."""
+    y = model.target.y[model.target.seen > 0.0]
+    if model.family_given or y.size < 2 or not bool((y >= 0.0).all() and (y == np.floor(y)).all()):
+        return []
+    doubt = _likely_family(model) or (
+        f"the response {model.response.name!r} is whole numbers and the family is gaussian, as none was given: "
+        'family="poisson" or "negative-binomial" where they count something'
+    )
+    return [Remark(doubt, "family", 1)]
 
 
 def of_terms(model: Model) -> list[Remark]:

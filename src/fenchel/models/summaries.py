@@ -257,8 +257,8 @@ def estimates(frame: pd.DataFrame, caption: str, ratio: str | None) -> Table:
             short = initials(ratio)
             low, high = one[f"{short}_lower"], one[f"{short}_upper"]
             places = _places((high - low) / 4)
-            cells += [_fixed(one[ratio], places), _span(low, high, places)]
-        cells.append(_probability(one[above]))
+            cells += ["", ""] if np.isnan(low) else [_fixed(one[ratio], places), _span(low, high, places)]
+        cells.append("" if np.isnan(one[above]) else _probability(one[above]))
         rows.append([*cells, *([f"{one['n']:.0f}"] if "n" in frame else [])])
     return Table(header, rows, f"{caption[0].upper()}{caption[1:]}")
 

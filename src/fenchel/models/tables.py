@@ -152,7 +152,16 @@ def coefficients(fit: FitTables) -> pd.DataFrame:
     found: Marginals = NormalMarginals(np.zeros(0), np.zeros(0))
     if names:
         found = marginals(fit, coefficient_rows)
-    return over_predictors(fit, found, lambda one: marginal_table(None, names, one, fit.likelihood.ratio))
+    ratio = fit.likelihood.ratio
+
+    def table(one: Marginals) -> pd.DataFrame:
+        out = marginal_table(None, names, one, ratio)
+        if ratio == "hazard_ratio" and INTERCEPT in names:  # the log of a hazard, and of no ratio
+            short = initials(ratio)
+            out.loc[INTERCEPT, [ratio, f"{short}_lower", f"{short}_upper", "p_above_1"]] = np.nan
+        return out
+
+    return over_predictors(fit, found, table)
 
 
 def covariance(fit: FitTables) -> pd.DataFrame:
