@@ -23,18 +23,22 @@ from .tilted_moments import Moments, TiltedMoments
 _FALL = 12.0  # factor by which mu falls
 _CENTRED = 0.5  # squared decrement of Newton's step, in units of mu, at which mu falls
 _HALVINGS = 40
+_INSIDE = 0.8  # of the largest share of its profile that is allowed: where the search starts,
+_NEAR = 1.5  # known up to this factor,
+_TRIALS = 12  # or after so many trials
+_EXAGGERATION = 0.8  # power of the ratio by which a start is improved
+_KNOWN = 1e-9  # nats below which a width is nothing
 _EDGE = 0.05  # of mu: weight of the barrier at the lowest w
 _KEPT = 0.1  # share of the distance to the lowest w that a step leaves
 
 
 @dataclass(frozen=True)
 class Exponents:
-    """w = 1/p (n,), how far the bound may be above the best one, and Newton's steps that it took."""
+    """w = 1/p (n,), what the last fall of mu gained (nats; infinite after an early end), and Newton's steps."""
 
     w: np.ndarray
-    excess: float
+    gain: float
     steps: int
-    centred: bool
 
 
 class _Point:
@@ -54,46 +58,74 @@ class _Point:
 
 
 def best_exponents(
-    moments: TiltedMoments, cone: Cone, floor: float, share: float = 2e-3, max_steps: int = 60
+    moments: TiltedMoments, cone: Cone, floor: float, share: float = 0.01, start: np.ndarray | None = None
 ) -> Exponents:
-    """Exponents whose bound is above the best by some ``share`` of its width: what it is above ``floor``.
+    """Exponents after which a fall of mu gains no more than a ``share`` of the width, which is above ``floor``.
 
     Parameters
     ----------
     floor : float
         sum_c E gt_c under q: no bound is lower.
+    start : array (n,), optional
+        A w that is allowed, and good.
     """
-    w = _start(moments, cone)
-    moments.place(1.0 / w)
-    point = _Point(w, moments, cone)
-    mu = _first_mu(point)
-    steps, centred = 0, False
-    size = cone.size + _EDGE * cone.lowest.size
-    while steps < max_steps:
+    point = _start(moments, cone) if start is None else _placed(start, moments, cone)
+    mu, before, steps, gain = _first_mu(point), np.inf, 0, np.inf
+    while steps < cone.max_steps:
         point, decrement = _newton_step(point, moments, cone, mu)
         steps += 1
-        excess = mu * size
-        centred = decrement <= _CENTRED * mu
-        if centred:
-            if excess <= share * max(point.bound - floor, 1e-9):
-                break
-            mu /= _FALL
-            moments.place(1.0 / point.w)
-            point = _Point(point.w, moments, cone)
-    return Exponents(point.w, mu * size, steps, centred)
-
-
-def _start(moments: TiltedMoments, cone: Cone) -> np.ndarray:
-    """A feasible w, well inside: from the lowest one towards 1, which a site by itself could have."""
-    share = 1.0
-    for _ in range(_HALVINGS):
-        w = cone.lowest + share * np.maximum(1.0 - cone.lowest, 1e-12)
-        try:
-            cone.at(w)
-        except NotPositiveDefinite:
-            share /= 2.0
+        if decrement > _CENTRED * mu:
             continue
-        return np.asarray(cone.lowest + 0.5 * share * np.maximum(1.0 - cone.lowest, 1e-12))
+        gain, before = before - point.bound, point.bound
+        if gain <= share * max(point.bound - floor, _KNOWN):
+            break
+        mu /= _FALL
+        point = _placed(point.w, moments, cone)
+    return Exponents(point.w, gain, steps)
+
+
+def _placed(w: np.ndarray, moments: TiltedMoments, cone: Cone) -> _Point:
+    """The point at w, its integrals on grids of its own."""
+    moments.place(1.0 / w)
+    return _Point(w, moments, cone)
+
+
+def _start(moments: TiltedMoments, cone: Cone) -> _Point:
+    """A feasible w, well inside: what a site by itself may have, then more for sites that ask for more.
+
+    At the best w the slopes of phi and of the barrier are proportional; the ratio of the two says who should have more.
+    """
+    point = _placed(_scaled(cone, cone.profile), moments, cone)
+    for _ in range(cone.repeats):
+        m, p = point.moments, 1.0 / point.w
+        asked = np.maximum(p * m.mean - m.log_mean, 0.0) / point.margin.slopes
+        middle = float(np.median(asked))
+        if not middle > 0.0:
+            break
+        room = point.room * np.clip(asked / middle, 1e-3, 1e3) ** _EXAGGERATION
+        new = _placed(_scaled(cone, room), moments, cone)
+        if not new.bound < point.bound:
+            break
+        point = new
+    return point
+
+
+def _scaled(cone: Cone, room: np.ndarray) -> np.ndarray:
+    """w along a ray from the lowest one, near the end of what is allowed."""
+    low, high = 0.0, np.inf
+    share = 0.5 / float(np.max(room / cone.profile))
+    for trial in range(_HALVINGS):
+        try:
+            cone.at(cone.lowest + share * room)
+            low = share
+        except NotPositiveDefinite:
+            high = share
+        if low > 0.0 and (high < _NEAR * low or trial > _TRIALS):
+            return np.asarray(cone.lowest + _INSIDE * low * room)
+        if low == 0.0:
+            share = high / 4.0
+        else:
+            share = 2.0 * low if high == np.inf else float(np.sqrt(low * high))
     raise NotPositiveDefinite("no exponents at which the integrals are finite are allowed")
 
 
@@ -109,7 +141,10 @@ def _newton_step(point: _Point, moments: TiltedMoments, cone: Cone, mu: float) -
     m, p = point.moments, 1.0 / point.w
     room, edge = point.room, _EDGE * mu / point.room
     gradient = m.log_mean - p * m.mean + mu * point.margin.slopes - edge
-    step = -point.margin.newton(p**3 * m.variance + edge / room, mu, gradient)
+    try:
+        step = -point.margin.newton(p**3 * m.variance + edge / room, mu, gradient)
+    except NotPositiveDefinite:  # rounding: this is as near as it comes
+        return point, 0.0
     decrement = float(-gradient @ step)
     with np.errstate(divide="ignore"):
         t = float(min(1.0, (1.0 - _KEPT) * np.min(np.where(step < 0.0, room / -step, np.inf), initial=np.inf)))

@@ -88,8 +88,8 @@ class SiteBound:
         1/p.
     error : float
         What was added for the integrals.
-    excess : float
-        How far it may be above the best bound of its kind.
+    gain : float
+        What the last stage of the search for exponents gained.
     proved : bool
         Whether the exponents are allowed in exact arithmetic; else in double precision only.
     """
@@ -97,7 +97,7 @@ class SiteBound:
     value: float
     w: np.ndarray
     error: float
-    excess: float
+    gain: float
     proved: bool
 
 
@@ -120,7 +120,7 @@ def bound_sites(sites: SiteRemainders, cone: Cone, floor: float) -> SiteBound:
     w, proved = _proved(cone, best.w)
     value, error = moments.certified(1.0 / w)
     lost = float(w @ error)
-    return SiteBound(float(w @ value) + lost, w, lost, best.excess, proved)
+    return SiteBound(float(w @ value) + lost, w, lost, best.gain, proved)
 
 
 def _proved(cone: Cone, w: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -226,8 +226,11 @@ def _status(found: SiteBound, lower: float, upper: float) -> str:
             "no upper bound: the sites of q hold each other so that no exponents with finite integrals are allowed; "
             "a fit under another bound, or a log-concave likelihood, may have one"
         )
+    search = f"the last stage of their search gained {max(found.gain, 0.0):.1g}"
+    if not np.isfinite(found.gain):
+        search = "their search ended early"
     how = "proved by a Cholesky with a margin for its rounding" if found.proved else "allowed in double precision only"
     return (
         f"log p(y) lies between {lower:.6g} and {upper:.6g} at these hyperparameters; {found.w.size} exponents, {how}, "
-        f"at most {max(found.excess, 0.0):.1g} nats above the best; integrals add {found.error:.1g}"
+        f"{search}; integrals add {found.error:.1g}"
     )

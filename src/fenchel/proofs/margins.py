@@ -16,6 +16,7 @@ M is positive definite, whatever rounding did on the way (Rump, 2006).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,12 @@ EPS = 2.0**-53
 _LEAST = 1e-9  # of omega times the prior variance: below it a site is as good as not there
 _SOLVED = 0.02  # relative residual of Newton's system where it is solved by conjugate gradients
 _ROUNDS = 60
+_STEPS = 60  # of Newton's method,
+_LARGE_STEPS = 22  # or where each is a Cholesky of more than
+_LARGE = 1200  # rows
+_MANY = 3000  # sparse sites from which on Newton's steps are few, and solved roughly
+_FEW_STEPS = 4
+_FEW_ROUNDS = 2
 
 
 class Margin(ABC):
@@ -55,10 +62,19 @@ class Cone(ABC):
         Rank of what the sites see: the barrier's parameter.
     lowest : array (n,)
         w at which a site is left out: lam rho, or 0 below that. The integral of a flat likelihood is infinite there.
+    profile : array (n,)
+        By how much w may be above that for a site by itself.
+    max_steps : int
+        Newton's steps that it is worth.
+    repeats : int
+        How often the start is improved before them.
     """
 
     size: int
     lowest: np.ndarray
+    profile: np.ndarray
+    max_steps: int = _STEPS
+    repeats: int = 2
 
     @abstractmethod
     def at(self, w: np.ndarray) -> Margin:
@@ -70,11 +86,12 @@ class Cone(ABC):
 
 
 class _Sites(Cone):
-    """Sites along single directions: ``variance`` (n,) under q, ``curvature`` (n,) their lam."""
+    """Sites along single directions: ``variance`` (n,) under q and ``prior`` (n,), ``curvature`` (n,) their lam."""
 
-    def __init__(self, variance: np.ndarray, curvature: np.ndarray) -> None:
+    def __init__(self, variance: np.ndarray, curvature: np.ndarray, prior: np.ndarray) -> None:
         self.variance, self.curvature = variance, curvature
         self.lowest = np.maximum(curvature * variance, 0.0)
+        self.profile = variance / prior
 
     def negative(self, w: np.ndarray) -> np.ndarray:
         """omega."""
@@ -85,9 +102,10 @@ class DenseCone(_Sites):
     """Sites with a dense prior covariance S (n, n): I - Omega^1/2 S Omega^1/2 > 0."""
 
     def __init__(self, S: np.ndarray, variance: np.ndarray, curvature: np.ndarray) -> None:
-        super().__init__(variance, curvature)
+        super().__init__(variance, curvature, np.diagonal(S))
         self.minus_S = -np.ascontiguousarray(S)
         self.size = S.shape[0]
+        self.max_steps = _STEPS if self.size <= _LARGE else _LARGE_STEPS
         self.backward_error = self.size * (self.size + 8.0) * EPS
 
     def factor(self, omega: np.ndarray) -> np.ndarray:
@@ -111,12 +129,17 @@ class DenseCone(_Sites):
 class _DenseMargin(Margin):
     def __init__(self, L: np.ndarray, omega: np.ndarray, variance: np.ndarray) -> None:
         self.log_det = dense.log_det(L)
-        inverse = np.tril(dense.inverse_from(dense.triangular_inverse(L)))
-        scale = 1.0 / np.sqrt(omega * variance)
-        inverse[np.diag_indices_from(inverse)] -= 1.0
-        inverse *= scale[:, None]
-        inverse *= scale
-        self.inverse = inverse  # in its lower triangle
+        self._L, self._scale = L, 1.0 / np.sqrt(omega * variance)
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """a_c' M^-1 a_d / sqrt(rho_c rho_d), in its lower triangle; it takes the memory of the factor."""
+        out = np.tril(dense.inverse_from(dense.triangular_inverse(self._L)))
+        del self._L
+        out[np.diag_indices_from(out)] -= 1.0
+        out *= self._scale[:, None]
+        out *= self._scale
+        return out
 
     @property
     def slopes(self) -> np.ndarray:
@@ -132,9 +155,14 @@ class _DenseMargin(Margin):
 class FactorCone(_Sites):
     """Sites of a prior that factorises with negative sites: few weights, or a sparse precision."""
 
+    rounds: int = _ROUNDS  # of conjugate gradients
+
     def __init__(self, predictors: Any, rows: np.ndarray, variance: np.ndarray, curvature: np.ndarray) -> None:
-        super().__init__(variance, curvature)
+        super().__init__(variance, curvature, to_numpy(predictors.variance)[rows, 0])
         self.predictors, self.rows = predictors, rows
+        many = rows.size > _MANY and predictors.n_weights is None
+        if many:
+            self.max_steps, self.rounds, self.repeats = _FEW_STEPS, _FEW_ROUNDS, 0
         self.size = min(rows.size, int(np.size(predictors.latent_mean())))
 
     def sites(self, values: np.ndarray) -> Any:
@@ -173,4 +201,4 @@ class _FactorMargin(Margin):
             seen = to_numpy(self.factor.hadamard(cone.sites(to_numpy(v) / cone.variance)))
             return np.asarray(off * v + mu * seen[cone.rows, 0] / cone.variance)
 
-        return np.asarray(conjugate_gradients(lambda r: r / own, remainder, right, _SOLVED, _ROUNDS)[0])
+        return np.asarray(conjugate_gradients(lambda r: r / own, remainder, right, _SOLVED, cone.rounds)[0])

@@ -20,9 +20,9 @@ from ..corrections.sites import Observed
 from ..priors.row_covariances import Lines
 
 DEAD = 45.0  # nats below the largest value at which a tail no longer counts
-_SCAN = 40  # intervals of a scan for the support
+_SCAN = 24  # intervals of a scan for the support
 _SCANS = 60
-_STEPS = 64  # intervals of the grid that the exponents are chosen with
+_STEPS = 32  # intervals of the grid that the exponents are chosen with
 _FINE = 1024  # the same where the integrand may have several modes
 _PLACED = 1024  # intervals, at most, of the grid that the exponents are chosen with
 _NEARLY = 1e-7  # of L between such a grid and every other point of it
@@ -88,13 +88,11 @@ class ObservedRemainders:
 
 @dataclass(frozen=True)
 class Moments:
-    """L, and the mean and the variance of gt under the tilted density (n,); of x itself ``centre`` and ``spread``."""
+    """L, and the mean and the variance of gt under the tilted density (n,)."""
 
     log_mean: np.ndarray
     mean: np.ndarray
     variance: np.ndarray
-    centre: np.ndarray
-    spread: np.ndarray
 
 
 class TiltedMoments:
@@ -104,11 +102,13 @@ class TiltedMoments:
         self.sites, self.n = sites, sites.n
         self.growth = sites.growth
         self._steps = _FINE if sites.several_modes else _STEPS
-        self.x = np.zeros((0, 0))
+        with np.errstate(invalid="ignore"):
+            reach = np.sqrt(2.0 * DEAD / np.clip(1.0 - np.maximum(self.growth, 0.0), 0.01, 1.0))
+        self._interval = -reach, reach  # of the last support
 
     def place(self, p: np.ndarray) -> None:
         """Grids on which ``at`` is accurate for exponents near p (n,)."""
-        low, high = self._supports(np.arange(self.n), p)
+        low, high = self._supports(p)
         while True:
             share = np.linspace(0.0, 1.0, self._steps + 1)
             self.x = low[:, None] + (high - low)[:, None] * share
@@ -122,10 +122,17 @@ class TiltedMoments:
         """The moments at exponents p (n,) on the grids at hand."""
         return _moments(self.x, self.gt, p)
 
+    def shape(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of x itself under the tilted densities (n,), on the grids at hand."""
+        f, total, _ = _weights(self.x, self.gt, p)
+        centre = np.einsum("ij,ij->i", f, self.x) / total
+        spread = np.einsum("ij,ij->i", f, (self.x - centre[:, None]) ** 2) / total
+        return centre, spread
+
     def certified(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """L (n,) at exponents p (n,) on grids of its own, and how far it may be off (n,)."""
         value, error = np.empty(self.n), np.zeros(self.n)
-        low, high = self._supports(np.arange(self.n), p)
+        low, high = self._supports(p)
         open_, steps = np.arange(self.n), self._steps
         while open_.size:
             share = np.linspace(0.0, 1.0, steps + 1)
@@ -149,26 +156,26 @@ class TiltedMoments:
             out[some] = self.sites.remainder(which[some], x[some])
         return out
 
-    def _supports(self, which: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Intervals (m,) outside of which phi exp(p gt) is negligible."""
-        with np.errstate(invalid="ignore"):
-            reach = np.sqrt(2.0 * DEAD / np.clip(1.0 - p * np.maximum(self.growth[which], 0.0), 1e-12, 1.0))
-        return supports(lambda i, x: self._remainders(which[i], x), p, reach, self._steps if self._several else _SCAN)
-
-    @property
-    def _several(self) -> bool:
-        return self.sites.several_modes
+    def _supports(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Intervals (n,) outside of which phi exp(p gt) is negligible; the search starts at the last ones."""
+        scan = self._steps if self.sites.several_modes else _SCAN
+        self._interval = supports(self._remainders, p, *self._interval, scan)
+        return self._interval
 
 
 def supports(
-    remainder: Callable[[np.ndarray, np.ndarray], np.ndarray], p: np.ndarray, reach: np.ndarray, steps: int = _SCAN
+    remainder: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    p: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    steps: int = _SCAN,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Intervals (m,) outside of which phi exp(p gt) is 45 nats below its largest value, and little wider.
 
     An interval is scanned at even steps; it grows on a side where the end is not dead, and shrinks to the points that
     are not. Of a log-concave integrand nothing is missed, however narrow it is.
     """
-    low, high = -reach, reach.copy()
+    low, high = low.copy(), high.copy()
     open_ = np.arange(p.size)
     share = np.linspace(0.0, 1.0, steps + 1)
     for _ in range(_SCANS):
@@ -192,8 +199,10 @@ def supports(
 
 def _log_integrand(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        out = p[:, None] * gt - 0.5 * x * x
-    return np.where(np.isnan(out), -np.inf, out)
+        out = p[:, None] * gt
+        out -= 0.5 * x * x
+    out[np.isnan(out)] = -np.inf
+    return out
 
 
 def _sums(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -213,21 +222,23 @@ def _sums(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _moments(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> Moments:
-    log_f = _log_integrand(x, gt, p)
-    best = log_f.argmax(axis=1)
-    rows = np.arange(x.shape[0])
-    top, origin = log_f[rows, best], gt[rows, best]
-    f = np.exp(log_f - top[:, None])
-    total = f.sum(axis=1)
-    log_mean = top + np.log(total * (x[:, 1] - x[:, 0])) - LOG_ROOT_2_PI
-    f /= total[:, None]
+    f, total, log_mean = _weights(x, gt, p)
+    origin = gt[np.arange(x.shape[0]), f.argmax(axis=1)]
     with np.errstate(invalid="ignore"):
         from_origin = np.where(f > 0.0, gt - origin[:, None], 0.0)
-    mean = np.einsum("ij,ij->i", f, from_origin)
-    variance = np.einsum("ij,ij->i", f, (from_origin - mean[:, None]) ** 2)
-    centre = np.einsum("ij,ij->i", f, x)
-    spread = np.einsum("ij,ij->i", f, (x - centre[:, None]) ** 2)
-    return Moments(log_mean, origin + mean, variance, centre, spread)
+    mean = np.einsum("ij,ij->i", f, from_origin) / total
+    square = np.einsum("ij,ij,ij->i", f, from_origin, from_origin) / total
+    return Moments(log_mean, origin + mean, np.maximum(square - mean * mean, 0.0))
+
+
+def _weights(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The tilted density on the grid (n, M), up to its sum (n,), and L (n,)."""
+    f = _log_integrand(x, gt, p)
+    top = f.max(axis=1)
+    f -= top[:, None]
+    np.exp(f, out=f)
+    total = f.sum(axis=1)
+    return f, total, top + np.log(total * (x[:, 1] - x[:, 0])) - LOG_ROOT_2_PI
 
 
 def _blocks(which: np.ndarray, steps: int) -> list[np.ndarray]:
