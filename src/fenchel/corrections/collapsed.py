@@ -26,7 +26,7 @@ from .group_marginals import GroupEffects, LinearTargets, drawn_effects, margina
 from .group_quadrature import GroupIntegrals
 from .group_structure import GroupedRows, grouped_rows
 from .posterior_on_grids import PosteriorOnGrids
-from .sites import GaussianFit
+from .sites import GaussianFit, contradicted
 
 _MOST = 200  # latents beside the groups
 _NODES = {1: 17.0, 2: 100.0}  # of a group's quadrature, as a rule
@@ -105,7 +105,8 @@ class Collapsed(Stored, PosteriorOnGrids):
 
     @property
     def trusted(self) -> bool:
-        return self._found.converged and self.log_evidence_se <= _LARGE
+        fine = self._found.converged and self.log_evidence_se <= _LARGE
+        return fine and contradicted(self._fit, self.log_evidence, self.log_evidence_se) is None
 
     @property
     def nearer(self) -> bool:
@@ -119,6 +120,9 @@ class Collapsed(Stored, PosteriorOnGrids):
     def status(self) -> str:
         if not self._found.converged:
             return f"the search of q ended with a decrement of {self._found.decrement:.1e} nats"
+        wrong = contradicted(self._fit, self.log_evidence, self.log_evidence_se)
+        if wrong is not None:
+            return wrong
         if not self.trusted:
             return f"what is not Gaussian beside the groups may count for {self.log_evidence_se:.2g} nats"
         return f"the effects of {self.n_groups} groups are integrated out, to {self.log_evidence_se:.1g} nats"
@@ -162,6 +166,15 @@ class Collapsed(Stored, PosteriorOnGrids):
         centre, _ = self._posterior.moments_at(new)
         offset = to_numpy(centre)[:, 0] - W @ to_numpy(self._posterior.latent_mean)
         return GridMarginals(self._marginals(sp.csr_array(W), offset, np.maximum(left, 0.0) + extra), self._like)
+
+    def beside_groups(self, new: NewRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows of a design that see no group, and the mean and sd of eta there under q(b) (M,)."""
+        X, A = self._data.split.seen(new.design)
+        state = self._found.state
+        alone = np.diff(A.indptr) == 0
+        alone &= np.broadcast_to(np.asarray(new.extra_variance) == 0.0, alone.shape)
+        sd = np.sqrt(np.sum((X @ state.root) ** 2, axis=1))
+        return alone, X @ state.mean + np.broadcast_to(new.offset, alone.shape), sd
 
     # -- draws -------------------------------------------------------------------------------------
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:

@@ -17,7 +17,7 @@ from .grids import GridMarginals, MarginalGrid, with_moments
 from .low_rank import LowRank, low_rank
 from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
 from .posterior_on_grids import PosteriorOnGrids
-from .sites import Correlations, GaussianFit, Observed, Sites, observations, sites_of
+from .sites import Correlations, GaussianFit, Observed, Sites, contradicted, observations, sites_of
 
 if TYPE_CHECKING:
     from .collapsed import Collapsed
@@ -130,12 +130,13 @@ class Corrected(Stored, PosteriorOnGrids):
 
     @property
     def trusted(self) -> bool:
-        return self._doubt is None
+        return self._doubt is None and contradicted(self._fit, self.log_evidence, self.log_evidence_se) is None
 
     @property
     def status(self) -> str:
-        if self._doubt is not None:
-            return self._doubt
+        doubt = self._doubt or contradicted(self._fit, self.log_evidence, self.log_evidence_se)
+        if doubt is not None:
+            return doubt
         return "the terms of the expansion die out" + ("" if self.marginals_trusted else f"; {_MOVED}")
 
     @property

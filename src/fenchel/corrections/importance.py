@@ -47,7 +47,7 @@ from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from .draws import COPIES, Draws, WeightedMarginals
-from .sites import GaussianFit, counted
+from .sites import GaussianFit, contradicted, counted
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
@@ -58,6 +58,7 @@ _FINITE = 0.5  # k-hat up to which the weights have a variance
 _EQUAL = 1e-9  # of the largest weight: weights that differ by less do not vary
 _MODEST = 10.0  # times the mean: weights that stay below it have no tail that draws could see
 _FEWEST = 5  # weights of a tail
+_FAR = 4.0  # standard errors from bounds that are proved: an estimate so far off is wrong
 
 
 class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMarginals]):
@@ -87,7 +88,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
     carries = False  # whether it is interpolated between theta
 
     def __init__(self, fit: GaussianFit, draws: int = 4096, rng: Seed = 0) -> None:
-        self._because, self._likelihood, self.elbo = "", fit.likelihood, fit.elbo
+        self._because, self._likelihood, self.elbo, self._fit = "", fit.likelihood, fit.elbo, fit
         n = count("importance", "draws", draws, 1, MOST_DRAWS)
         post = fit.posterior
         self._space = space_of(post)
@@ -129,12 +130,18 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
 
     @property
     def trusted(self) -> bool:
-        return bool(self.k_hat <= TRUSTED)
+        return bool(self.k_hat <= TRUSTED) and self._contradicted is None
+
+    @property
+    def _contradicted(self) -> str | None:
+        return contradicted(self._fit, self.log_evidence, _FAR * self.log_evidence_se)
 
     @property
     def status(self) -> str:
         told = f"k-hat is {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.n_draws} draws"
         told += f"; drawn, not expanded: {self._because}" if self._because else ""
+        if self._contradicted is not None:
+            return self._contradicted
         if self.trusted:
             return f"reliable: {told}"
         return f"not reliable: {told}, and a few draws decide; q is too far from the posterior for its draws to tell"

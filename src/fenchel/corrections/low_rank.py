@@ -62,11 +62,11 @@ def low_rank(sites: Sites, correlations: Correlations) -> LowRank | None:
     return None if directions is None else _integrated(sites, directions)
 
 
-def directions_of(n: int, row: Callable[[int], np.ndarray]) -> Directions | None:
-    """By a Cholesky factor of R with pivots, from its rows (n,); None where it has more than a few directions."""
+def directions_of(n: int, row: Callable[[int], np.ndarray], most: int = _MOST) -> Directions | None:
+    """By a Cholesky factor of R with pivots, from its rows (n,); None where it has more than ``most`` directions."""
     left, L, pivot = np.ones(n), np.zeros((n, 0)), np.empty(0, dtype=np.int64)
     while left.max() > _SAME:
-        if pivot.size == _MOST:
+        if pivot.size == most:
             return None
         k = int(np.argmax(left))
         column = (row(k) - L @ L[k]) / np.sqrt(left[k])

@@ -41,11 +41,22 @@ _CORRELATIONS_AT_ONCE = 1 << 22  # numbers of R held at a time
 Block = tuple[np.ndarray, np.ndarray]  # some unknowns (T,), and their R with all sites (T, n)
 
 
+class EvidenceRange(Protocol):
+    """log p(y) lies between the two, proved."""
+
+    @property
+    def lower(self) -> float: ...
+    @property
+    def upper(self) -> float: ...
+
+
 class GaussianFit(Protocol):
     """What is read of a solution."""
 
     elbo: float
 
+    @property
+    def proved_bounds(self) -> EvidenceRange | None: ...
     @property
     def likelihood(self) -> Likelihood: ...
     @property
@@ -54,6 +65,14 @@ class GaussianFit(Protocol):
     def y(self) -> np.ndarray: ...
     @property
     def _rows(self) -> Rows: ...
+
+
+def contradicted(fit: GaussianFit, value: float, error: float) -> str | None:
+    """Why an estimate of log p(y) is wrong: proved bounds of the fit exclude it, by more than its own error."""
+    proved = fit.proved_bounds
+    if proved is None or proved.lower - error <= value <= proved.upper + error:
+        return None
+    return f"log p(y) is proved to be between {proved.lower:.6g} and {proved.upper:.6g}, and {value:.6g} is not"
 
 
 @dataclass(frozen=True)

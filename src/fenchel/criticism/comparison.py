@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from ..checks import numeric, problem
+from ..checks import choice, numeric, problem
 from ..likelihoods.base import Likelihood, slice_rows
 from ..linalg.arrays import to_numpy
 from ..marginals import Marginals
@@ -123,13 +123,28 @@ _GAP = 1e-6  # nats a row, of the certificate
 _STEPS = 20_000  # of the multiplicative update that finishes
 
 
-def compare(fits: Mapping[str, Any], *, n_jobs: Jobs = None, progress: bool = False) -> pd.DataFrame:
+def compare(
+    fits: Mapping[str, Any],
+    *,
+    by: str = "prediction",
+    effort: str = "fast",
+    n_jobs: Jobs = None,
+    progress: bool = False,
+) -> pd.DataFrame:
     """Models side by side, the best first: leave-one-out, its difference to the best, and the evidence.
 
     ``weight`` is that of each in the mixture of all of them that predicts best (stacking).
 
+    By "evidence" the table has proved bounds of log p(y), ``lower`` and ``upper``; the log of the Bayes factor against
+    the first model, ``log_bf_lower`` to ``log_bf_upper``, and whether it is ``proved`` that all models above it have
+    the larger evidence; of the first model, that all others have less. It is at the hyperparameters of each fit, or of
+    integrated fits over the points that were fitted: fits are to be of one kind.
+
     Parameters
     ----------
+    by : "prediction" or "evidence"
+    effort : "fast" or "high"
+        Of the bounds of the evidence.
     fits : dict of name to FittedModel, or to what ``loo``, ``leave_group_out`` or ``k_fold`` returned
         Of the same response over the same rows. Of groups left out, the standard error of a difference is over groups,
         whose rows were predicted together; the evidence is known of fitted models alone.
@@ -151,6 +166,9 @@ def compare(fits: Mapping[str, Any], *, n_jobs: Jobs = None, progress: bool = Fa
 
     if not isinstance(fits, Mapping) or len(fits) < 1:
         raise problem("compare", f"a {type(fits).__name__}", 'fitted models by name: {"one": fit, "two": other}')
+    choice("compare", "by", by, ("prediction", "evidence"))
+    if by == "evidence":
+        return compare_evidence(fits, effort)
     models = {name: fit for name, fit in fits.items() if not isinstance(fit, RowScores)}
     kinds = {None if name in models else type(fit) for name, fit in fits.items()}
     if len(kinds) > 1:
@@ -180,6 +198,38 @@ def compare(fits: Mapping[str, Any], *, n_jobs: Jobs = None, progress: bool = Fa
         table["gap"] = [fit.gap for fit in models.values()]
         table["converged"] = [fit.converged for fit in models.values()]
     return table.sort_values("elpd", ascending=False)
+
+
+def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
+    """Models by bounds of their evidence, the largest first."""
+    import pandas as pd
+
+    scores = [name for name, fit in fits.items() if isinstance(fit, RowScores)]
+    if scores:
+        raise problem("compare", f"{scores[0]!r} is a prediction of rows", "fitted models", "They have an evidence.")
+    integrated = {name: fit.integrated is not None for name, fit in fits.items()}
+    if len({*integrated.values()}) > 1:
+        got = ", ".join(f"{name!r} {'is' if yes else 'is not'}" for name, yes in integrated.items())
+        raise problem("compare", f"of some models theta is integrated out: {got}", "all of them, or none")
+    first, *others = fits
+    for name in others:
+        y, other = fits[first].observed, fits[name].observed
+        if y.shape != other.shape or not np.array_equal(y, other, equal_nan=True):
+            raise problem("compare", f"{first!r} and {name!r} are not of the same rows of y", "one response")
+    at = "points" if any(integrated.values()) else "mode"
+    bounds = {name: fit.evidence_bounds(effort, at) for name, fit in fits.items()}
+    rows = [(b.lower, b.upper) for b in bounds.values()]
+    table = pd.DataFrame(rows, index=list(bounds), columns=["lower", "upper"])
+    middle = np.where(np.isfinite(table["upper"]), 0.5 * (table["lower"] + table["upper"]), table["lower"])
+    table = table.iloc[np.argsort(-middle, kind="stable")]
+    lower, upper = table["lower"].to_numpy(), table["upper"].to_numpy()
+    own = np.arange(len(table)) == 0
+    table["log_bf_lower"] = np.where(own, 0.0, lower - upper[0])
+    table["log_bf_upper"] = np.where(own, 0.0, upper - lower[0])
+    others_above = [lower[:k] for k in range(len(table))]
+    table["proved"] = [bool((upper[k] < above).all()) for k, above in enumerate(others_above)]
+    table.iloc[0, table.columns.get_loc("proved")] = bool((upper[1:] < lower[0]).all())
+    return table
 
 
 def _left_out(fits: Mapping[str, Any], name: str) -> RowScores:

@@ -24,6 +24,8 @@ QUESTIONS = (
     "sample",
     "covariance",
     "corrected",
+    "evidence_bounds",
+    "proved",
     "exceedance",
     "simulate",
     "contrast",
@@ -65,7 +67,7 @@ class Limit:
 _ONE_PART = {
     name: f"fit.count.{name} of the counts above 0, or fit.zero.{name} of the zeros"
     for name in (
-        *("covariance", "contrast", "average_effect", "exceedance", "leave_group_out", "k_fold"),
+        *("covariance", "contrast", "average_effect", "exceedance", "proved", "leave_group_out", "k_fold"),
         *("plot", "plot_check", "plot_joint", "plot_map", "to_arviz"),
     )
 }
@@ -82,6 +84,8 @@ LIMITS = {
         {
             "covariance": "coefficients, which has the sd of each",
             "simulate": _DRAWS,
+            "evidence_bounds": "elbo, a lower bound, and solution.corrected() for an estimate",
+            "proved": f"{_DRAWS}: the share of them in the event",
             "exceedance": f"{_DRAWS}: the share of them that is above",
             "contrast": f"coefficients for the log odds against the reference, or {_DRAWS}",
             "average_effect": f"predict at rows that differ in the column, or {_DRAWS}",
@@ -104,6 +108,8 @@ LIMITS = {
         "the iterative engine has no factor to answer it",
         {
             "corrected": 'engine="direct"',
+            "evidence_bounds": 'engine="direct", or elbo, a lower bound',
+            "proved": 'engine="direct"',
             "loo": 'engine="direct", or rows held out and predicted',
             "waic": 'engine="direct"',
             "leave_group_out": 'engine="direct", or groups held out and predicted',
@@ -116,7 +122,17 @@ LIMITS = {
         "this answer needs rows of the fit, which are out of memory",
         dict.fromkeys(
             (
-                *("corrected", "loo", "leave_group_out", "k_fold", "waic", "simulate", "contrast"),
+                *(
+                    "corrected",
+                    "evidence_bounds",
+                    "proved",
+                    "loo",
+                    "leave_group_out",
+                    "k_fold",
+                    "waic",
+                    "simulate",
+                    "contrast",
+                ),
                 *("observed", "plot_check", "report", "to_arviz"),
             ),
             _HELD_OUT,

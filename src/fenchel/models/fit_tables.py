@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
     from ..corrections.interpolated import Interpolated
+    from ..proofs import Proof
     from .model import Model
 
     Corrections = Corrected | Collapsed | Interpolated | ImportanceSample
@@ -139,6 +140,11 @@ class FitTables:
         if self.mixture is not None:
             return self.mixture
         return self.solution.posterior if self.answers is None else self.answers
+
+    @cached_property
+    def proofs(self) -> dict[str, Proof]:
+        """Proofs of the evidence that were made, by their effort."""
+        return {}
 
     @cached_property
     def accuracy(self) -> str:

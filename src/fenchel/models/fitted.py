@@ -28,12 +28,14 @@ from ..criticism import InformationCriterion, KFold, LeaveGroupOut
 from ..distributed import is_dask
 from ..files import Stored
 from ..inputs.frames import Table
+from ..proofs import EvidenceBounds
 from ..row_scores import LeaveOneOut
 from ..tasks import Jobs
 from . import averages, predictions, row_criteria
 from .capabilities import check
 from .fit_check import FitCheck, in_full
 from .fit_tables import FitTables
+from .proved import Proved, bounds_of_fit, bounds_over_theta, proved_events
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -293,6 +295,59 @@ class FittedModel(FitTables, Stored):
         """The widely applicable information criterion, row by row; ``loo`` is the better one."""
         check(self, "waic")
         return self.model.reduction.scores(self, row_criteria.information)
+
+    def evidence_bounds(self, effort: str = "fast", at: str = "mode") -> EvidenceBounds:
+        """log p(y) between two proved bounds, at the learned hyperparameters.
+
+        ``kl`` bounds how far q is from the posterior, whatever the posterior is. ``effort="high"`` computes longer
+        for bounds that are nearer to each other. Of an integrated fit ``at="points"`` bounds the evidence with theta
+        integrated out, by a proof at each point that was fitted; what the rule of points misses is not in it.
+        """
+        check(self, "evidence_bounds")
+        choice("evidence_bounds", "at", at, ("mode", "points"))
+        return bounds_of_fit(self, effort) if at == "mode" else bounds_over_theta(self, effort)
+
+    def proved(
+        self,
+        what: Any = None,
+        low: float | None = None,
+        high: float | None = None,
+        *,
+        level: float = 0.95,
+        kind: str = "mean",
+        effort: str = "fast",
+        **rows: Any,
+    ) -> Proved:
+        """How probable an event is under the posterior: two proved bounds and the best estimate, as a sentence.
+
+        Parameters
+        ----------
+        what : str, tuple or table, optional
+            A coefficient by its name, a level of an effect as ("(1|school)", "Eton"), or rows whose E[y] (of ``kind``
+            "link": eta) is asked for. Default: every coefficient.
+        low, high : float, optional
+            The event is that the unknown lies between them; one of them alone is one-sided. Without both it is the
+            interval of the fit's own tables.
+        level : float
+            Of that interval.
+        effort : "fast" or "high"
+            Of the bounds of the evidence that the proof needs.
+        rows : ``new_groups``, ``without``, ``exposure``, ``trials``, as in ``predict``
+
+        All of it is at the hyperparameters of the fit; of an integrated fit it is over the points that were fitted,
+        with bounds of their evidences as bounds of their weights.
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> data = {"x": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "y": [0, 0, 1, 0, 1, 1]}
+        >>> fit = fenchel.fit("y ~ x", data, family="bernoulli", accuracy="fast")
+        >>> found = fit.proved("x", low=0.0)
+        >>> bool(found.lower <= found.estimate <= found.upper)
+        True
+        """
+        check(self, "proved")
+        return proved_events(self, what, low, high, level, kind, effort, rows)
 
     def check(self) -> FitCheck:
         """What to worry about in this fit, the worst first: it prints as a list of sentences.

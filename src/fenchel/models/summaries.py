@@ -16,6 +16,7 @@ from ..terms import Term
 from .capabilities import answers
 from .fit_check import at_once
 from .pictures import Panel, draw_map, panels_of, plot, plot_coefficients
+from .proved import evidence_in_words, proof_at_hand
 from .row_criteria import WORDS, kinds_of, plot_check
 from .stated_priors import prior_table, term_named
 from .tables import initials
@@ -45,6 +46,16 @@ def certificate(fit: FitTables) -> list[str]:
     return [first] if fit.converged else [first, fit.found.status]
 
 
+def between_bounds(fit: FitTables) -> list[str]:
+    """The evidence between two bounds, where they were computed or are cheap; else the call that gives them."""
+    if not answers(fit, "evidence_bounds") or fit.found.likelihood.objective.conjugate:
+        return []
+    found = proof_at_hand(fit)
+    if found is None:
+        return ["log evidence from above: fit.evidence_bounds()"]
+    return [evidence_in_words(fit, found)]
+
+
 def described(model: Model) -> list[str]:
     """The model in words: its family, its terms, the rows used and left out."""
     return [
@@ -64,7 +75,7 @@ def summary(fit: FitTables) -> str:
         return "\n\n".join([f"{fit.accuracy}\n{top}", *pages])
     first, *why = fit.engine.certificate(fit)
     worst = at_once(fit).first
-    proof = [first, *(f"  {line}" for line in why)]
+    proof = [first, *(f"  {line}" for line in why), *between_bounds(fit)]
     both = [fit.accuracy, *proof] if fit.converged else [*proof, fit.accuracy]
     lines = [worst, *both] if worst.startswith("CHECK") and fit.converged else [*both, worst]
     lines += ["", model.formula, *(f"  {line}" for line in described(model))]

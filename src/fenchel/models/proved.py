@@ -1,0 +1,404 @@
+"""What is proved of a fitted model: its evidence between two bounds, and probabilities of events.
+
+    q(A), KL(q || posterior)  ->  P(A | y) between two bounds            at given hyperparameters (``proofs/events.py``)
+    P(A | y) = sum_k w_k P(A | y, theta_k),   w_k in proportion to v_k p(y | theta_k)      over the points of a mixture
+
+Of a mixture the bounds of p(y | theta_k) bound the weights. What the integration over theta itself misses is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..checks import choice, problem, scalar
+from ..linalg.arrays import to_numpy
+from ..marginals import Marginals
+from ..priors.base import NewRows
+from ..proofs import EventBounds, EvidenceBounds, Proof, cheap_proof, prove
+from . import predictions, tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fit_tables import FitTables
+
+_WHERE = "proved"
+_HALVINGS = 200
+_REACH = 40.0  # sds of eta between which a threshold is looked for
+_CORRECTED_ROWS = 3_000  # rows up to which an estimate beyond the Gaussian is made for the sentence
+
+Thresholds = Callable[["FitTables"], tuple[NewRows, np.ndarray, np.ndarray]]
+
+
+# -- the evidence -------------------------------------------------------------------------------------------
+def proof_of(fit: FitTables, effort: str = "fast") -> Proof:
+    """The proof of a fit at its hyperparameters, made once an effort."""
+    kept = fit.proofs
+    if effort not in kept:
+        kept[effort] = prove(fit.solution, effort, _groups(fit))
+        fit.solution.proved_bounds = kept[effort].bounds
+    return kept[effort]
+
+
+def proof_at_hand(fit: FitTables) -> Proof | None:
+    """The best one that was made, or is cheap: for the summary."""
+    for effort in ("high", "fast", "cheap"):
+        if effort in fit.proofs:
+            return fit.proofs[effort]
+    if fit.parts or fit.engine.name or fit.model.reduction.name == "multinomial":
+        return None
+    found = cheap_proof(fit.solution, _groups(fit))
+    if found is not None:
+        fit.proofs["cheap"] = found
+        fit.solution.proved_bounds = found.bounds
+    return found
+
+
+def _groups(fit: FitTables) -> Any:
+    """Groups that the fit has integrated out at its hyperparameters."""
+    answers = fit.answers
+    return answers if answers is not None and answers.method == "collapsed" else None
+
+
+def bounds_of_fit(fit: FitTables, effort: str) -> EvidenceBounds:
+    """Of a fit, or the sums of its parts, which are independent."""
+    if not fit.parts:
+        return proof_of(fit, effort).bounds
+    each = [bounds_of_fit(part, effort) for part in fit.parts.values()]
+    lower, upper, kl = (sum(values) for values in zip(*((b.lower, b.upper, b.kl) for b in each), strict=True))
+    status = "; ".join(f"{name}: {b.status}" for name, b in zip(fit.parts, each, strict=True))
+    return EvidenceBounds(lower, upper, kl, np.concatenate([b.exponents for b in each]), status)
+
+
+def bounds_over_theta(fit: FitTables, effort: str) -> EvidenceBounds:
+    """Of an integrated fit: log sum_k v_k p(y | theta_k), and the KL of all of it by the chain rule."""
+    mixture, parts = fit.integrated, fit.components
+    if mixture is None:
+        raise problem("evidence_bounds", "at = 'points' of a fit that is not integrated", "at='mode'")
+    each = [proof_of(part, effort).bounds for part in parts]
+    used = np.array([part.solution.elbo if part.answers is None else part.answers.log_evidence for part in parts])
+    w = mixture.weights
+    down, up = np.array([b.lower for b in each]) - used, np.array([b.upper for b in each]) - used
+    lower, upper = (mixture.log_evidence + float(logsumexp(d, b=w)) for d in (down, up))
+    kl = float(logsumexp(up, b=w)) - float(w @ down) + float(w @ np.array([b.kl for b in each]))
+    status = f"over the {len(parts)} hyperparameters that were fitted, as if these were all"
+    return EvidenceBounds(lower, upper, kl, np.ones(0), status)
+
+
+def evidence_in_words(fit: FitTables, proof: Proof) -> str:
+    """The first line of a summary."""
+    lower, upper = rounded_range(proof.bounds.lower, proof.bounds.upper)
+    given = " at these hyperparameters" if fit.theta.size else ""
+    if fit.integrated is not None:
+        given = " at the mode of the hyperparameters"
+    kl, who = proof.bounds.kl, ""
+    if proof.groups is not None and _groups(fit) is not None:
+        kl, who = proof.rest_kl, " of all but the groups, which are integrated out,"
+    elif fit.integrated is not None or fit.answers is not None:
+        who = " of the Gaussian"
+    return f"log evidence between {lower} and {upper}, proved{given}; KL{who} to the posterior at most {_upwards(kl)}"
+
+
+def rounded_range(lower: float, upper: float) -> tuple[str, str]:
+    """Both ends with the digits that their distance leaves, rounded outwards."""
+    places = int(np.clip(1 - np.floor(np.log10(max(upper - lower, 1e-9))), 2, 8)) if np.isfinite(upper) else 2
+    unit = 10.0**-places
+    return f"{np.floor(lower / unit) * unit:.{places}f}", f"{np.ceil(upper / unit) * unit:.{places}f}"
+
+
+def _upwards(value: float) -> str:
+    """With two digits, never rounded down."""
+    if not np.isfinite(value) or value <= 0.0:
+        return f"{max(value, 0.0):g}"
+    unit = 10.0 ** (np.floor(np.log10(value)) - 1.0)
+    return f"{np.ceil(value / unit * (1.0 - 1e-12)) * unit:.2g}"
+
+
+# -- events -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Proved:
+    """Probabilities of events under the posterior, between proved bounds.
+
+    Attributes
+    ----------
+    table : data frame
+        A row an event: ``low`` and ``high``, the ends of its range; ``approximate``, the probability under the
+        approximation that the proof is about; ``lower`` and ``upper``, between which that of the posterior is
+        proved to be; ``estimate``, the best that is known without proof.
+    sentences : list of str
+        The same in words, with what is given: the hyperparameters, or the points that were integrated over.
+    """
+
+    table: pd.DataFrame
+    sentences: list[str]
+
+    @property
+    def lower(self) -> Any:
+        """A number for one event, else a Series."""
+        return self._column("lower")
+
+    @property
+    def upper(self) -> Any:
+        return self._column("upper")
+
+    @property
+    def approximate(self) -> Any:
+        return self._column("approximate")
+
+    @property
+    def estimate(self) -> Any:
+        return self._column("estimate")
+
+    def _column(self, name: str) -> Any:
+        return float(self.table[name].iloc[0]) if len(self.table) == 1 else self.table[name]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class Event:
+    """low < a sum of latents < high, at each of some labels; ``thresholds`` says them of a fit at one theta."""
+
+    labels: Any
+    words: list[str]
+    low: np.ndarray
+    high: np.ndarray
+    thresholds: Thresholds
+    estimate: Callable[[Marginals], np.ndarray]
+    whole: bool = False  # whether the event is an interval of the fit's own
+
+
+def proved_events(
+    fit: FitTables,
+    what: Any,
+    low: float | None,
+    high: float | None,
+    level: float,
+    kind: str,
+    effort: str,
+    options: Mapping[str, Any],
+) -> Proved:
+    """What ``FittedModel.proved`` returns."""
+    ends = [None if end is None else scalar(_WHERE, name, end) for name, end in (("low", low), ("high", high))]
+    if what is None or isinstance(what, str | tuple):
+        event = _of_sum(fit, what, ends, level)
+    else:
+        event = _of_rows(fit, what, ends, kind, options)
+    parts = fit.components
+    each = []
+    for part in parts:
+        new, below, above = event.thresholds(part)
+        each.append(proof_of(part, effort).event(part.solution, new, below, above))
+    found = each[0] if fit.mixture is None else _mixed(fit, parts, each, effort)
+    estimate, word = _estimate(fit, event, found)
+    return _written(fit, event, found, estimate, word)
+
+
+def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -> Event:
+    """A coefficient by its name, all of them, or a level of an effect by (term, level)."""
+    names = tables.names_of(fit.model)
+    if isinstance(what, tuple):
+        labels, rows, words = _effect_rows(fit, what)
+    else:
+        chosen = names if what is None else [what]
+        missing = [name for name in chosen if name not in names]
+        if missing or not chosen:
+            got = f"there is no coefficient {missing[0]!r}" if missing else "the model has no coefficients"
+            known = ", ".join(map(repr, names)) or "an effect as (term, level)"
+            raise problem(_WHERE, got, f"one of {known}; (term, level) of an effect; or a table of rows")
+        place = np.array([names.index(name) for name in chosen])
+        labels, words = chosen, list(chosen)
+
+        def rows(part: FitTables) -> NewRows:
+            every = tables.coefficient_rows(part)
+            return NewRows(design=every.design[place], offset=np.asarray(every.offset)[place])
+
+    marginals = predictions.marginals(fit, rows)
+    whole = ends == [None, None]
+    if whole:
+        low, high = to_numpy(marginals.interval(level)).T
+    else:
+        low = np.full(len(labels), -np.inf if ends[0] is None else ends[0])
+        high = np.full(len(labels), np.inf if ends[1] is None else ends[1])
+
+    def estimate(found: Marginals) -> np.ndarray:
+        return _between(found, low, high)
+
+    return Event(labels, words, low, high, lambda part: (rows(part), low, high), estimate, whole)
+
+
+def _effect_rows(fit: FitTables, what: tuple[Any, ...]) -> tuple[list[Any], Callable[[FitTables], NewRows], list[str]]:
+    if len(what) != 2:
+        raise problem(_WHERE, f"{what!r}", "(term, level), such as ('(1|school)', 'Eton')")
+    effects = tables.Effects(fit)
+    term = effects.term(what[0])
+    shown = None if term is None else fit.model.sum.shown(term.name)
+    if shown is None:
+        raise problem(_WHERE, f"there is no effect {what[0]!r}", f"one of {list(effects)}")
+    labels, design, _ = shown
+    if what[1] not in list(labels):
+        raise problem(_WHERE, f"{what[0]!r} has no level {what[1]!r}", f"one of its {len(labels)} levels")
+    row = design[[list(labels).index(what[1])]]
+    return [what[1]], lambda part: NewRows(design=row), [f"{what[0]} of {what[1]}"]
+
+
+def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, options: Mapping[str, Any]) -> Event:
+    """E[y], or eta, at the rows of a table."""
+    choice(_WHERE, "kind", kind, ("mean", "link"))
+    if ends == [None, None]:
+        raise problem(_WHERE, "rows without low or high", "a range, such as low=0.5", "Ask whether E[y] exceeds it.")
+    asked = predictions.read_rows(fit, table, **options)
+    n = int(asked.there.sum())
+    low = np.full(n, -np.inf if ends[0] is None else ends[0])
+    high = np.full(n, np.inf if ends[1] is None else ends[1])
+
+    def thresholds(part: FitTables) -> tuple[NewRows, np.ndarray, np.ndarray]:
+        own = asked if part is fit else asked.under(part)
+        new = predictions.on_reported_scale(part, own.new) if kind == "link" else own.new
+        if kind == "link":
+            return new, low, high
+        return new, *_eta_range(part, own, low, high)
+
+    def estimate(found: Marginals) -> np.ndarray:
+        if kind == "link":
+            return _between(found, low, high)
+        return _between(found, *_eta_range(fit, asked, low, high))
+
+    index = asked.index[asked.there]
+    name = "E[y]" if kind == "mean" else "eta"
+    return Event(index, [f"{name} of row {label}" for label in index], low, high, thresholds, estimate)
+
+
+def _eta_range(
+    fit: FitTables, rows: predictions.PredictionRows, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Between which eta E[y | eta] is between low and high: by halving, E[y] rising or falling along eta."""
+    likelihood = predictions.likelihood_at(fit, rows)
+    h, rho = (to_numpy(v)[:, 0] for v in fit.solution.posterior.moments_at(rows.new))
+    start, end = h - _REACH * np.sqrt(rho) - 1.0, h + _REACH * np.sqrt(rho) + 1.0
+
+    def mean(eta: np.ndarray) -> np.ndarray:
+        return predictions.mean_given(fit, likelihood, eta[:, None])[:, 0]
+
+    rises = mean(end) >= mean(start)
+    out = []
+    for limit in (low, high):
+        below, above = start.copy(), end.copy()
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (below + above)
+            less = (mean(middle) < limit) == rises
+            below, above = np.where(less, middle, below), np.where(less, above, middle)
+        at = np.where(below == start, -np.inf, np.where(above == end, np.inf, 0.5 * (below + above)))
+        out.append(at)
+    return np.where(rises, out[0], out[1]), np.where(rises, out[1], out[0])
+
+
+def _between(found: Marginals, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """P(low < unknown < high) (M,) of marginals."""
+    far = np.nan_to_num(np.column_stack([low, high]), neginf=-1e300, posinf=1e300)
+    at = [np.where(np.abs(ends) < 1e300, to_numpy(found.cdf(ends)), ends > 0.0) for ends in far.T]
+    return np.asarray(at[1] - at[0], dtype=np.float64)
+
+
+# -- over theta ---------------------------------------------------------------------------------------------
+def _mixed(fit: FitTables, parts: list[Any], each: list[EventBounds], effort: str) -> EventBounds:
+    """Of a mixture: weights within what bounds of the evidence leave of them, and events within their own."""
+    mixture = fit.mixture
+    assert mixture is not None
+    bounds = [proof_of(part, effort).bounds for part in parts]
+    used = [part.solution.elbo if part.answers is None else part.answers.log_evidence for part in parts]
+    with np.errstate(divide="ignore"):
+        log_w = np.log(mixture.weights) - np.array(used)
+    ends = np.array([[b.lower, b.upper] for b in bounds]) + log_w[:, None]
+    ends = np.exp(ends - ends[:, 0].max())
+    approximate = mixture.weights @ np.stack([e.approximate for e in each])
+    lower = extreme_average(np.stack([e.lower for e in each]), ends, least=True)
+    upper = extreme_average(np.stack([e.upper for e in each]), ends, least=False)
+    return EventBounds(approximate, lower, upper, np.max(np.stack([e.kl for e in each]), axis=0))
+
+
+def extreme_average(values: np.ndarray, weights: np.ndarray, least: bool) -> np.ndarray:
+    """The least, or largest, average (M,) of values (K, M) with weights each between two ends (K, 2).
+
+    The extreme has one end of every weight, the larger one for values beyond the average: one of K + 1 cuts.
+    """
+    sign = 1.0 if least else -1.0
+    order = np.argsort(sign * values, axis=0)
+    v = np.take_along_axis(sign * values, order, axis=0)
+    small, large = weights[:, 0][order], weights[:, 1][order]
+    best = np.full(values.shape[1], np.inf)
+    for cut in range(values.shape[0] + 1):
+        w = np.concatenate([large[:cut], small[cut:]])
+        with np.errstate(invalid="ignore"):
+            best = np.fmin(best, np.sum(w * v, axis=0) / np.sum(w, axis=0))
+    return np.asarray(sign * best)
+
+
+# -- words --------------------------------------------------------------------------------------------------
+def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndarray, str]:
+    """The best estimate that is not outside of the bounds, NaN where there is none, and what it is."""
+    if fit.mixture is not None or fit.answers is not None:
+        word = "integrated" if fit.integrated is not None else "corrected"
+        value = event.estimate(predictions.marginals(fit, lambda part: event.thresholds(part)[0]))
+    elif fit.model.n_rows[1] <= _CORRECTED_ROWS:
+        answers, word = fit.solution.corrected(), "corrected"
+        new = event.thresholds(fit)[0]
+        value = event.estimate(answers.at(new)) if answers.marginals_trusted else np.full(len(event.low), np.nan)
+    else:
+        return np.full(len(event.low), np.nan), "none"
+    outside = (value < found.lower - 1e-9) | (value > found.upper + 1e-9)
+    return np.where(outside, np.nan, np.clip(value, found.lower, found.upper)), word
+
+
+def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndarray, word: str) -> Proved:
+    import pandas as pd
+
+    columns = {
+        "low": event.low,
+        "high": event.high,
+        "approximate": found.approximate,
+        "lower": found.lower,
+        "upper": found.upper,
+        "estimate": estimate,
+    }
+    table = pd.DataFrame(columns, index=pd.Index(event.labels, tupleize_cols=False))
+    if fit.mixture is None:
+        given = "at these hyperparameters"
+    else:
+        given = f"over the {len(fit.components)} hyperparameters that were fitted, as if these were all"
+    sentences = [f"{_sentence(event, found, estimate, word, k)}, {given}." for k in range(len(event.words))]
+    return Proved(table, sentences)
+
+
+def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str, k: int) -> str:
+    low, high, lower, upper = event.low[k], event.high[k], found.lower[k], found.upper[k]
+    known = f"; estimated {_percent(estimate[k])} ({word})" if np.isfinite(estimate[k]) else ""
+    floor, ceiling = _percent(lower, -1), _percent(upper, 1)
+    if event.whole:
+        text = f"the interval of {event.words[k]}, {low:.4g} to {high:.4g}, holds at least {floor}"
+        return f"{text} and at most {ceiling}, proved{known}"
+    if np.isinf(high):
+        what = f"above {low:g}"
+    elif np.isinf(low):
+        what = f"below {high:g}"
+    else:
+        what = f"between {low:g} and {high:g}"
+    return f"{event.words[k]} is {what} with a probability of at least {floor} and at most {ceiling}, proved{known}"
+
+
+def _percent(p: float, way: int = 0) -> str:
+    """In per cent with one place, or more near 0 and 100, rounded down, up or to the nearest."""
+    near = min(p, 1.0 - p)
+    places = 1 if near > 0.01 else int(np.clip(-np.floor(np.log10(max(near, 1e-9))) - 1, 1, 6))
+    unit = 10.0**-places
+    value = 100.0 * p / unit
+    value = np.floor(value + 1e-9) if way < 0 else np.ceil(value - 1e-9) if way > 0 else np.round(value)
+    return f"{value * unit:.{places}f} %"

@@ -1,0 +1,89 @@
+"""What is integrated over few latents: the groups of a fit given its other latents b, or rows along few directions.
+
+groups   r(x) = sum_c log g_c(b) + log N(b; mu, Q^-1) - log N(b; m, V),      b = m + L x
+rows     r(x) = elbo + sum_n gt_n(l_n' x),      R = corr(eta) = l l' of the rows under q
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..corrections.collapsed import Collapsed
+from ..corrections.collapsed_fit import third_degree
+from ..corrections.group_quadrature import Lattice, Nodes
+from ..corrections.low_rank import directions_of
+from ..corrections.sites import Correlations, GaussianFit, Observed, observations
+from ..priors.row_covariances import Lines
+
+_ROUNDING = 64.0 * np.finfo(float).eps  # of a sum, relative to the sum of its terms
+_FINER = 2  # times as many nodes of a group, over a range
+_WIDER = 1.3  # times as wide, tell what its nodes miss
+
+
+class GroupIntegrand:
+    """Groups integrated out, over all other latents."""
+
+    def __init__(self, collapsed: Collapsed) -> None:
+        found = collapsed._found
+        self._problem, self._state, self._nodes = found.problem, found.state, found.placed.nodes
+        integrals = found.problem.integrals
+        self._integrals = integrals
+        self.dimension = found.state.mean.size
+        rows = integrals.data.kinds.times.size * self._nodes.step.shape[1] + integrals.data.alone.times.size
+        self.densities = float(rows)
+        self.error = self._missed(found.placed.lattice)
+
+    def log_ratio(self, x: np.ndarray) -> np.ndarray:
+        return self._ratio(x, self._nodes)
+
+    def _ratio(self, x: np.ndarray, nodes: Nodes) -> np.ndarray:
+        problem, state = self._problem, self._state
+        b = state.mean + x @ state.root.T
+        off = b - problem.mu
+        log_prior = 0.5 * problem.log_det - 0.5 * np.sum((off @ problem.Q) * off, axis=1)
+        log_q = -0.5 * np.sum(x * x, axis=1) - float(np.log(np.diag(state.root)).sum())
+        return self._log_likelihood(b, nodes) + log_prior - log_q
+
+    def _log_likelihood(self, b: np.ndarray, nodes: Nodes) -> np.ndarray:
+        """sum_c log g_c (S,) at every b (S, p)."""
+        data = self._integrals.data
+        alone = data.alone
+        total = alone.log_density(alone.X @ b.T + alone.offset[:, None]).sum(axis=0)
+        for part in self._integrals.tilted(b, nodes, slopes=False):
+            total[part.points] += data.many[part.kinds] @ part.log_g
+        return np.asarray(total)
+
+    def _missed(self, lattice: Lattice) -> float:
+        """What the nodes miss: the largest difference to finer and wider ones, about where q(b) is, and rounding."""
+        place = lattice.centre, lattice.mode, lattice.slope
+        ends = _WIDER * lattice.low, _WIDER * lattice.high
+        size = int(np.ceil(_FINER * _WIDER * (lattice.size - 1))) + 1
+        finer = Lattice.spanning(place, lattice.root, ends, size)
+        x = np.concatenate([np.zeros((1, self.dimension)), third_degree(self.dimension, 1).points])
+        apart = np.abs(self._ratio(x, self._nodes) - self._ratio(x, finer)).max()
+        return float(2.0 * apart) + _ROUNDING * abs(self._state.elbo)
+
+
+class RowIntegrand:
+    """Rows that move along few directions under q."""
+
+    def __init__(self, elbo: float, observed: Observed, groups: Lines, loading: np.ndarray) -> None:
+        self._observed, self._loading, self._elbo = observed, groups.sign[:, None] * loading[groups.of], elbo
+        self._constant = observed.bound() - 0.5 * observed.lam * observed.rho
+        self.dimension, self.densities = loading.shape[1], float(observed.h.size)
+        self.error = _ROUNDING * (abs(elbo) + float(np.abs(self._constant).sum()))
+
+    def log_ratio(self, x: np.ndarray) -> np.ndarray:
+        own = np.ones(self._observed.h.size)
+        at = self._loading @ x.T
+        return np.asarray(self._elbo + self._observed.left(at, own, self._constant).sum(axis=0))
+
+
+def row_integrand(solution: GaussianFit, most: int) -> RowIntegrand | None:
+    """None where the rows of a fit move in more directions than ``most``."""
+    groups = solution.posterior.factor.predictors.lines()
+    correlations = Correlations(solution.posterior, groups)
+    directions = directions_of(groups.n, lambda k: correlations.of_sites(np.array([k]))[0], most)
+    if directions is None:
+        return None
+    return RowIntegrand(solution.elbo, observations(solution), groups, directions.loading)

@@ -1,0 +1,134 @@
+"""The best proof that a fit affords, and what it says of events.
+
+One integral over few latents where the fit has few beside its groups, or few in all (``latent_integral.py``); else the
+bounds by rows (``holder_bound.py``). Which it is goes by counts of densities, never by a clock.
+
+An event is a range of sums of latents. Two approximations have a KL to the posterior that is bounded: q of the fit, and
+where groups are integrated out q(b) of the other latents, much nearer, for events that no group is a part of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from ..checks import choice
+from ..corrections.collapsed import Collapsed, collapse
+from ..linalg.arrays import to_numpy
+from ..priors.base import NewRows
+from .events import probability_bounds
+from .holder_bound import EvidenceBounds, ProvableFit, evidence_bounds
+from .integrands import GroupIntegrand, row_integrand
+from .latent_integral import MOST_LATENTS, Integrand, LatticeSum, integrate_latents
+
+_WIDTH = {"fast": 1e-3, "high": 1e-5}  # nats between the bounds that an integral aims at
+_WORK = {"fast": 2e8, "high": 6e9}  # densities of rows that it may need
+CHEAP = 2e7  # the same where nobody asked
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Bounds of the evidence, and the approximations whose distance to the posterior they bound.
+
+    Attributes
+    ----------
+    bounds : EvidenceBounds
+        Of log p(y); ``kl`` is that of q of the fit.
+    groups : Collapsed or None
+        The posterior with groups integrated out, where that is what was proved.
+    rest_kl : float
+        KL of its q(b) to the posterior of b, at most.
+    outside : float
+        What is added to probabilities of q(b): the proof is of q(b) within a sphere.
+    """
+
+    bounds: EvidenceBounds
+    groups: Collapsed | None = None
+    rest_kl: float = np.inf
+    outside: float = 0.0
+
+    def event(self, fit: ProvableFit, new: NewRows, low: np.ndarray, high: np.ndarray) -> EventBounds:
+        """Of low < W z + offset < high, row by row (M,)."""
+        mean, variance = (to_numpy(v)[:, 0] for v in fit.posterior.moments_at(new))
+        sd = np.sqrt(variance)
+        kl, outside = np.full(mean.size, self.bounds.kl), np.zeros(mean.size)
+        if self.groups is not None and new.design is not None and self.rest_kl < self.bounds.kl:
+            alone, own_mean, own_sd = self.groups.beside_groups(new)
+            mean, sd = np.where(alone, own_mean, mean), np.where(alone, own_sd, sd)
+            kl, outside = np.where(alone, self.rest_kl, kl), np.where(alone, self.outside, outside)
+        return event_bounds(mean, sd, low, high, kl, outside)
+
+
+@dataclass(frozen=True)
+class EventBounds:
+    """Arrays (M,): the probability under the approximation, and between which bounds that of the posterior is."""
+
+    approximate: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    kl: np.ndarray
+
+
+def event_bounds(
+    mean: np.ndarray, sd: np.ndarray, low: np.ndarray, high: np.ndarray, kl: np.ndarray, outside: np.ndarray
+) -> EventBounds:
+    """Of normals in ranges; ``outside`` is how far the approximation that was proved may be from these."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below, above = (low - mean) / sd, (high - mean) / sd
+    right = below > 0.0  # from the side on which no digits are lost
+    inside = np.where(right, ndtr(-below) - ndtr(-above), ndtr(above) - ndtr(below))
+    rest = np.where(right, ndtr(-above) + ndtr(below), ndtr(below) + ndtr(-above))
+    known = sd == 0.0
+    inside = np.where(known, (low < mean) & (mean < high), inside)
+    rest = np.where(known, 1.0 - inside, rest)
+    lower, upper = np.empty(mean.size), np.empty(mean.size)
+    for k in range(mean.size):
+        less, more = max(inside[k] - outside[k], 0.0), max(rest[k] - outside[k], 0.0)
+        lower[k] = probability_bounds(less, kl[k], 1.0 - less if outside[k] else rest[k])[0]
+        upper[k] = probability_bounds(1.0 - more if outside[k] else inside[k], kl[k], more)[1]
+    return EventBounds(inside, lower, upper, kl)
+
+
+def prove(solution: ProvableFit, effort: str = "fast", groups: Collapsed | None = None) -> Proof:
+    """The best proof at an effort; ``groups`` where they have been integrated out already."""
+    choice("evidence_bounds", "effort", effort, tuple(_WORK))
+    found = integral_proof(solution, _WIDTH[effort], _WORK[effort], groups)
+    return Proof(evidence_bounds(solution, effort)) if found is None else found
+
+
+def cheap_proof(solution: ProvableFit, groups: Collapsed | None = None) -> Proof | None:
+    """What is proved unasked: by an integral that needs few densities; None where there is none."""
+    return integral_proof(solution, _WIDTH["fast"], CHEAP, groups)
+
+
+def integral_proof(solution: ProvableFit, width: float, work: float, groups: Collapsed | None = None) -> Proof | None:
+    """By an integral over few latents; None where there are too many, or tails have no bound."""
+    likelihood, predictors = solution.likelihood, solution.posterior.predictors
+    plain = likelihood.n_predictors == 1 and not predictors.has_extra_variance and likelihood.log_concave
+    if not plain or likelihood.objective.conjugate:
+        return None
+    groups = collapse(solution, most=MOST_LATENTS) if groups is None else groups
+    integrand: Integrand | None = None
+    if groups is not None:
+        integrand = GroupIntegrand(groups)
+    elif solution.posterior.active.size <= work:
+        integrand = row_integrand(solution, MOST_LATENTS)
+    found = None if integrand is None else integrate_latents(integrand, width, work)
+    if found is None or not np.isfinite(found.width):
+        return None
+    bounds = _bounds(solution, found, groups)
+    return Proof(bounds, groups, np.inf if groups is None else found.kl, found.outside)
+
+
+def _bounds(solution: ProvableFit, found: LatticeSum, groups: Collapsed | None) -> EvidenceBounds:
+    blur = solution.rounding + solution.quadrature
+    lower, upper = max(found.lower, solution.elbo - blur), found.upper
+    kl = upper - solution.elbo + blur
+    over = "" if groups is None else f", the effects of {groups.n_groups} groups integrated out"
+    status = (
+        f"log p(y) lies between {lower:.6g} and {upper:.6g} at these hyperparameters; a sum over {found.n_points} "
+        f"points of few latents{over}, to which {found.width:.1g} was added for what it may miss"
+    )
+    return EvidenceBounds(lower, upper, kl, np.ones(solution.posterior.predictors.n_observations), status)

@@ -1,0 +1,360 @@
+"""What is proved of fits: bounds from groups and few latents, events, comparisons; against sums over all latents."""
+
+import re
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import gammaln, logsumexp, polygamma, psi
+
+import fenchel
+from fenchel.corrections.collapsed import collapse
+from fenchel.likelihoods import BernoulliLogit, StudentT
+from fenchel.models.proved import extreme_average
+from fenchel.priors import Features
+from fenchel.proofs.events import probability_bounds
+from fenchel.proofs.integrands import GroupIntegrand
+from fenchel.proofs.latent_integral import integrate_latents, lattice_points, lattice_sum
+from fenchel.proofs.prove import integral_proof, prove
+
+ROOT = Path(__file__).parent.parent
+
+
+# -- events -------------------------------------------------------------------------------------------------
+def entropy(a, b):
+    a, b = mpmath.mpf(a), mpmath.mpf(b)
+    first = a * mpmath.log(a / b) if a > 0 else 0
+    return first + ((1 - a) * mpmath.log((1 - a) / (1 - b)) if a < 1 else 0)
+
+
+def highest(a, kl):
+    """The largest b with entropy(a, b) <= kl, in 60 digits."""
+    low, high = mpmath.mpf(a), 1 - mpmath.mpf(10) ** -58
+    if entropy(a, high) <= kl:
+        return high
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if entropy(a, middle) <= kl else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize("a", [1e-12, 1e-5, 0.02, 0.5, 0.95, 1 - 1e-9])
+def test_the_inverse_of_the_entropy_of_coins(a):
+    with mpmath.workdps(60):
+        for kl in (1e-14, 1e-8, 1e-3, 0.1, 2.0, 30.0):
+            low, high = probability_bounds(a, kl)
+            up, down = highest(a, kl), 1 - highest(1 - mpmath.mpf(a), kl)
+            assert float(high) >= up - mpmath.mpf(2) ** -53
+            assert float(low) <= down + mpmath.mpf(10) ** -57
+            assert float(high) - up <= 1e-3 * (up - a) + 1e-14
+            assert down - float(low) <= 1e-3 * (a - down) + 1e-14
+
+
+def test_events_that_are_certain_under_q():
+    low, high = probability_bounds(np.array([0.0, 1.0]), 0.1)
+    np.testing.assert_allclose(low, [0.0, np.exp(-0.1)])
+    np.testing.assert_allclose(high, [1.0 - np.exp(-0.1), 1.0])
+    assert [float(v) for v in probability_bounds(0.3, np.inf)] == [0.0, 1.0]
+
+
+# -- the sum over a lattice ---------------------------------------------------------------------------------
+class LogGammas:
+    """exp(a z - e^z), turned: integrals and expectations are known."""
+
+    densities, error = 1.0, 0.0
+
+    def __init__(self, shapes, seed=0):
+        self.a = np.asarray(shapes)
+        self.dimension = self.a.size
+        self.turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((self.a.size, self.a.size)))[0]
+        self.m, self.s = psi(self.a), np.sqrt(polygamma(1, self.a))
+
+    def log_ratio(self, x):
+        t = x @ self.turn
+        z = self.m + self.s * t
+        log_q = -0.5 * np.sum(t * t, axis=1) - 0.5 * self.a.size * np.log(2 * np.pi) - np.log(self.s).sum()
+        return np.sum(self.a * z - np.exp(z), axis=1) - log_q
+
+    @property
+    def truth(self):
+        return float(gammaln(self.a).sum())
+
+    @property
+    def kl(self):
+        d = self.a.size
+        elbo = np.sum(self.a * self.m - np.exp(self.m + self.s**2 / 2))
+        return self.truth - (elbo + 0.5 * d * (1 + np.log(2 * np.pi)) + np.log(self.s).sum())
+
+
+@pytest.mark.parametrize("shapes", [[0.7], [2.0], [1.0, 8.0], [1.5, 3.0, 20.0], [2.0, 4.0, 8.0, 50.0]])
+@pytest.mark.parametrize("width", [1e-2, 1e-4])
+def test_the_sum_over_a_lattice_holds_the_integral(shapes, width):
+    integrand = LogGammas(shapes)
+    found = integrate_latents(integrand, width, 3e6)
+    assert found.lower <= integrand.truth <= found.upper
+    assert found.width <= 3 * width
+    assert integrand.kl - 5e-4 <= found.kl <= integrand.kl + 4 * width + 1e-5  # of q within a sphere: a little less
+
+
+def test_a_coarse_lattice_states_a_larger_error():
+    integrand = LogGammas([1.0, 2.0])
+    for step in (3.0, 2.5, 2.0, 1.5, 1.0):
+        for radius in (3.0, 4.0, 6.0):
+            found = lattice_sum(integrand, step, radius)
+            assert found.lower <= integrand.truth <= found.upper
+
+
+def test_points_of_a_lattice():
+    points = lattice_points(3, 0.5, 2.0, 0.5)
+    every = np.array(list(product(0.5 * (np.arange(-6, 6) + 0.5), repeat=3)))
+    kept = every[np.sum(every**2, axis=1) <= 4.0]
+    assert sorted(map(tuple, points)) == sorted(map(tuple, kept))
+
+
+# -- fits ---------------------------------------------------------------------------------------------------
+def grouped_data(groups, rows, sd, seed, covariate=True):
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(groups), rows)
+    x = rng.standard_normal(g.size) if covariate else np.zeros(g.size)
+    eta = 0.4 + 0.9 * x + sd * rng.standard_normal(groups)[g]
+    y = (rng.random(g.size) < 1 / (1 + np.exp(-eta))).astype(int)
+    return pd.DataFrame({"y": y, "x": x, "g": g})
+
+
+class WholeIntegral:
+    """Sums over even grids of every latent: u of each group given b, then b."""
+
+    def __init__(self, fit, data):
+        sol = fit.solution
+        predictors = sol.posterior.predictors
+        W, Q = np.asarray(predictors.W.toarray()), predictors.pattern.Q.toarray()
+        offset, mu = np.asarray(predictors.offset)[:, 0], np.asarray(predictors.latent_mean())
+        G = data.g.nunique()
+        found = collapse(sol)
+        own, rest = found._data.split.groups[:, 0], found._data.split.rest
+        state = found._found.state
+        line = np.linspace(-9.0, 9.0, 91)
+        t = np.stack(np.meshgrid(*[line] * rest.size, indexing="ij"), axis=-1).reshape(-1, rest.size)
+        self.b = state.mean + t @ state.root.T
+        cell = rest.size * np.log(line[1] - line[0]) + np.linalg.slogdet(state.root)[1]
+        off = self.b - mu[rest]
+        P = Q[np.ix_(rest, rest)]
+        log_b = -0.5 * np.sum((off @ P) * off, axis=1) + 0.5 * np.linalg.slogdet(P)[1]
+        log_b += cell - 0.5 * rest.size * np.log(2 * np.pi)
+        u = np.linspace(-9.0, 9.0, 181)
+        y = data.y.to_numpy()
+        for k in range(G):
+            sd = 1 / np.sqrt(Q[own[k], own[k]])
+            rows = np.flatnonzero(W[:, own[k]] != 0)
+            eta = (self.b @ W[np.ix_(rows, rest)].T + offset[rows])[:, :, None] + (sd * u) * W[rows, own[k]][:, None]
+            log_p = -np.logaddexp(0.0, np.where(y[rows][:, None] == 1, -eta, eta)).sum(axis=1)
+            log_b += logsumexp(log_p - 0.5 * u * u, axis=1) + np.log((u[1] - u[0]) / np.sqrt(2 * np.pi))
+        self.log_evidence = float(logsumexp(log_b))
+        self.weight = np.exp(log_b - self.log_evidence)
+        self.rest = rest
+
+    def probability(self, row, offset, low, high):
+        """Of a sum of the latents b in a range; of two latents smoothed over the cells along the first of them."""
+        value = self.b @ row[self.rest] + offset
+        return float(self.weight @ ((value > low) & (value < high)))
+
+
+@pytest.fixture(scope="module")
+def level():
+    data = grouped_data(12, 4, 1.5, 3, covariate=False)
+    fit = fenchel.fit("y ~ 1 + (1|g)", data, family="bernoulli", accuracy="fast")
+    return fit, data, WholeIntegral(fit, data)
+
+
+@pytest.fixture(scope="module")
+def line():
+    data = grouped_data(10, 4, 1.2, 5)
+    fit = fenchel.fit("y ~ x + (1|g)", data, family="bernoulli", accuracy="fast")
+    return fit, data, WholeIntegral(fit, data)
+
+
+@pytest.mark.parametrize("effort", ["fast", "high"])
+@pytest.mark.parametrize("name", ["level", "line"])
+def test_groups_are_bounded_on_both_sides(request, name, effort):
+    fit, _, truth = request.getfixturevalue(name)
+    found = fit.evidence_bounds(effort)
+    assert found.lower <= truth.log_evidence <= found.upper
+    assert found.upper - found.lower <= 1e-3
+    assert fit.elbo <= found.lower
+    assert found.kl >= truth.log_evidence - fit.elbo
+    assert "integrated out" in found.status
+
+
+def test_level_alone_is_known_to_a_thousandth():
+    data = grouped_data(200, 2, 3.0, 8, covariate=False)
+    fit = fenchel.fit("y ~ 1 + (1|g)", data, family="bernoulli", accuracy="fast")
+    found = fit.evidence_bounds()
+    assert found.upper - found.lower <= 1e-3
+    assert found.lower > fit.elbo + 1.0
+
+
+def test_probabilities_of_coefficients(line):
+    fit, _, truth = line
+    from fenchel.models.tables import coefficient_rows, names_of
+
+    rows = coefficient_rows(fit)
+    for k, name in enumerate(names_of(fit.model)):
+        row, offset = rows.design.toarray()[k], rows.offset[k]
+        for low, high in ((0.0, None), (None, 0.5), (0.0, 1.0), (None, None)):
+            found = fit.proved(name, low=low, high=high)
+            ends = found.table.iloc[0]
+            exact = truth.probability(row, offset, ends["low"], ends["high"])
+            assert found.lower - 0.004 <= exact <= found.upper + 0.004  # a grid of cells cuts a range
+            assert found.estimate == pytest.approx(exact, abs=0.02)
+            assert found.lower <= found.estimate <= found.upper
+            assert found.upper - found.lower <= 0.3
+    assert "proved" in str(found)
+    assert "at these hyperparameters" in str(found)
+
+
+def test_all_coefficients_and_rows(line):
+    fit, _, truth = line
+    found = fit.proved()
+    assert list(found.table.index) == ["Intercept", "x"]
+    assert (found.lower <= 0.95).all()
+    assert (found.upper >= 0.93).all()
+    new = {"x": [0.0, 2.0]}
+    above = fit.proved(new, low=0.5, without="groups")
+    link = fit.proved(new, low=0.0, kind="link", without="groups")
+    np.testing.assert_allclose(above.lower, link.lower, atol=1e-9)
+    rows = fit.predict(new, kind="link", without="groups")
+    exact = truth.probability(
+        truth_row(fit, 2.0), float(rows.iloc[1] - truth_row(fit, 2.0) @ latents(fit)), 0.0, np.inf
+    )
+    assert above.table["lower"].iloc[1] - 0.004 <= exact <= above.table["upper"].iloc[1] + 0.004
+    of_group = fit.proved(("g", 3), low=0.0)
+    assert 0.0 <= of_group.lower <= of_group.estimate <= of_group.upper <= 1.0
+    with pytest.raises(ValueError, match="no coefficient 'z'"):
+        fit.proved("z")
+    with pytest.raises(ValueError, match="rows without low or high"):
+        fit.proved(new)
+
+
+def latents(fit):
+    return np.asarray(fit.solution.posterior.latent_mean)
+
+
+def truth_row(fit, x):
+    from fenchel.models.predictions import read_rows
+
+    return read_rows(fit, {"x": [x]}, without="groups").new.design.toarray()[0]
+
+
+def test_few_coefficients_without_groups():
+    rng = np.random.default_rng(2)
+    X = np.column_stack([np.ones(40), rng.standard_normal(40)])
+    y = (rng.random(40) < 1 / (1 + np.exp(-X @ [0.5, 1.5]))).astype(float)
+    for bound in ("exact", "tilted", "log-sum"):
+        sol = fenchel.infer(BernoulliLogit(bound), Features(X, variance=4.0), y)
+        found = integral_proof(sol, 1e-4, 1e8).bounds
+        grid = np.linspace(-12.0, 12.0, 1201)
+        b = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
+        eta = b @ X.T
+        log_p = -np.logaddexp(0.0, np.where(y == 1, -eta, eta)).sum(axis=1) - np.sum(b * b, axis=1) / 8.0
+        truth = logsumexp(log_p) + 2 * np.log(grid[1] - grid[0]) - np.log(2 * np.pi * 4.0)
+        assert found.lower <= truth <= found.upper
+        assert found.upper - found.lower < 2e-4
+        assert sol.elbo <= found.lower
+
+
+def test_tails_that_are_not_log_concave_are_bounded_by_rows():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(30), rng.standard_normal(30)])
+    y = X @ [1.0, 2.0] + rng.standard_t(3, 30)
+    sol = fenchel.infer(StudentT(scale=1.0, df=4.0), Features(X, variance=4.0), y)
+    assert integral_proof(sol, 1e-3, 1e9) is None
+
+
+def test_integrated_fits_have_wider_bounds():
+    data = grouped_data(15, 4, 1.0, 9)
+    fit = fenchel.fit("y ~ x + (1|g)", data, family="bernoulli", accuracy="high")
+    assert fit.integrated is not None
+    found = fit.proved("x", low=0.0)
+    assert found.lower <= found.estimate <= found.upper
+    assert "hyperparameters that were fitted" in str(found)
+    over = fit.evidence_bounds(at="points")
+    assert over.lower <= over.upper
+    assert over.lower - 0.1 <= fit.log_evidence <= over.upper + 0.1
+    with pytest.raises(ValueError, match="at='mode'"):
+        fenchel.fit("y ~ x + (1|g)", data, family="bernoulli", accuracy="fast").evidence_bounds(at="points")
+
+
+def test_the_extreme_average_is_that_of_all_corners():
+    rng = np.random.default_rng(4)
+    values = rng.random((5, 3))
+    low = rng.random(5)
+    weights = np.column_stack([low, low + rng.random(5)])
+    corners = np.array(list(product(*weights)))
+    every = corners @ values / corners.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(extreme_average(values, weights, least=True), every.min(axis=0))
+    np.testing.assert_allclose(extreme_average(values, weights, least=False), every.max(axis=0))
+
+
+# -- what people see ----------------------------------------------------------------------------------------
+def test_the_summary_says_it(line):
+    fit, _, _ = line
+    first = fit.summary().splitlines()[:5]
+    said = next(text for text in first if text.startswith("log evidence between"))
+    low, high = map(float, re.findall(r"-\d+\.\d+", said)[:2])
+    found = fit.evidence_bounds()
+    assert low <= found.upper
+    assert high >= found.lower
+    assert "proved at these hyperparameters" in said
+
+
+def test_models_are_compared_by_proved_evidence(line):
+    fit, data, _ = line
+    other = fenchel.fit("y ~ 1 + (1|g)", data, family="bernoulli", accuracy="fast")
+    table = fenchel.compare({"level": other, "x": fit}, by="evidence")
+    best, second = (fit, other) if fit.evidence_bounds().lower > other.evidence_bounds().upper else (other, fit)
+    assert table.index[0] == ("x" if best is fit else "level")
+    assert table["proved"].all()
+    gained = second.evidence_bounds().lower - best.evidence_bounds().upper
+    assert table["log_bf_lower"].iloc[1] == pytest.approx(gained)
+    same = fenchel.compare({"one": fit, "two": fit}, by="evidence")
+    assert not same["proved"].any()
+    with pytest.raises(ValueError, match="not of the same rows"):
+        fenchel.compare({"x": fit, "less": fenchel.fit("y ~ x + (1|g)", data[4:], family="bernoulli")}, by="evidence")
+    with pytest.raises(ValueError, match="by = 'bayes'"):
+        fenchel.compare({"x": fit}, by="bayes")
+    with pytest.raises(ValueError, match="prediction of rows"):
+        fenchel.compare({"x": fit.loo()}, by="evidence")
+
+
+def test_an_estimate_that_bounds_exclude_is_not_trusted(line):
+    fit, _, _ = line
+    sol = fenchel.infer(fit.found.likelihood, fit.found.prior, fit.model.target.y)
+    for found in (collapse(sol), sol.corrected()):
+        assert found.trusted
+    sol.proved_bounds = SimpleNamespace(lower=sol.elbo + 50.0, upper=sol.elbo + 51.0)
+    for found in (collapse(sol), sol.corrected()):
+        assert not found.trusted
+        assert "proved to be between" in found.status
+
+
+def test_nodes_of_groups_count_in_the_error(line):
+    fit, _, _ = line
+    found = collapse(fit.solution)
+    assert 0.0 < GroupIntegrand(found).error < 1e-4
+    proof = prove(fit.solution)
+    assert proof.rest_kl < proof.bounds.kl
+    assert proof.outside < 1e-5
+
+
+def test_the_page_on_proofs_runs(capsys):
+    text = (ROOT / "docs" / "proofs.md").read_text()
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(compile(code, "docs/proofs.md", "exec"), names)
+    out = capsys.readouterr().out
+    assert "log evidence between" in out
+    assert "proved; estimated" in out
