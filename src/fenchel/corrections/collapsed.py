@@ -168,13 +168,13 @@ class Collapsed(Stored, PosteriorOnGrids):
         return GridMarginals(self._marginals(sp.csr_array(W), offset, np.maximum(left, 0.0) + extra), self._like)
 
     def beside_groups(self, new: NewRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows of a design that see no group, and the mean and sd of eta there under q(b) (M,)."""
+        """Rows of a design that see no group (M,), and eta = mean + direction x there, x ~ N(0, I) under q(b)."""
         X, A = self._data.split.seen(new.design)
+        A.eliminate_zeros()
         state = self._found.state
         alone = np.diff(A.indptr) == 0
         alone &= np.broadcast_to(np.asarray(new.extra_variance) == 0.0, alone.shape)
-        sd = np.sqrt(np.sum((X @ state.root) ** 2, axis=1))
-        return alone, X @ state.mean + np.broadcast_to(new.offset, alone.shape), sd
+        return alone, X @ state.mean + np.broadcast_to(new.offset, alone.shape), X @ state.root
 
     # -- draws -------------------------------------------------------------------------------------
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _WHERE = "proved"
 _HALVINGS = 200
 _REACH = 40.0  # sds of eta between which a threshold is looked for
+_NARROW = 0.005  # between bounds of a probability: no estimate is better than their middle
 _CORRECTED_ROWS = 3_000  # rows up to which an estimate beyond the Gaussian is made for the sentence
 
 Thresholds = Callable[["FitTables"], tuple[NewRows, np.ndarray, np.ndarray]]
@@ -344,7 +345,14 @@ def extreme_average(values: np.ndarray, weights: np.ndarray, least: bool) -> np.
 
 # -- words --------------------------------------------------------------------------------------------------
 def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndarray, str]:
-    """The best estimate that is not outside of the bounds, NaN where there is none, and what it is."""
+    """The best estimate that is not outside of the bounds, NaN where there is none, and what it is.
+
+    The middle of bounds that are nearer to each other than estimates are to the truth is one.
+    """
+    nearly = found.upper - found.lower <= _NARROW
+    middle = 0.5 * (found.lower + found.upper)
+    if nearly.all():
+        return middle, ""
     if fit.mixture is not None or fit.answers is not None:
         word = "integrated" if fit.integrated is not None else "corrected"
         value = event.estimate(predictions.marginals(fit, lambda part: event.thresholds(part)[0]))
@@ -353,9 +361,10 @@ def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndar
         new = event.thresholds(fit)[0]
         value = event.estimate(answers.at(new)) if answers.marginals_trusted else np.full(len(event.low), np.nan)
     else:
-        return np.full(len(event.low), np.nan), "none"
+        return np.where(nearly, middle, np.nan), ""
     outside = (value < found.lower - 1e-9) | (value > found.upper + 1e-9)
-    return np.where(outside, np.nan, np.clip(value, found.lower, found.upper)), word
+    value = np.where(outside, np.nan, np.clip(value, found.lower, found.upper))
+    return np.where(nearly, middle, value), word
 
 
 def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndarray, word: str) -> Proved:
@@ -380,7 +389,8 @@ def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndar
 
 def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str, k: int) -> str:
     low, high, lower, upper = event.low[k], event.high[k], found.lower[k], found.upper[k]
-    known = f"; estimated {_percent(estimate[k])} ({word})" if np.isfinite(estimate[k]) else ""
+    said = np.isfinite(estimate[k]) and upper - lower > _NARROW
+    known = f"; estimated {_percent(estimate[k])} ({word})" if said else ""
     floor, ceiling = _percent(lower, -1), _percent(upper, 1)
     if event.whole:
         text = f"the interval of {event.words[k]}, {low:.4g} to {high:.4g}, holds at least {floor}"
@@ -397,6 +407,8 @@ def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str,
 def _percent(p: float, way: int = 0) -> str:
     """In per cent with one place, or more near 0 and 100, rounded down, up or to the nearest."""
     near = min(p, 1.0 - p)
+    if p < 1e-9:
+        return "0 %"
     places = 1 if near > 0.01 else int(np.clip(-np.floor(np.log10(max(near, 1e-9))) - 1, 1, 6))
     unit = 10.0**-places
     value = 100.0 * p / unit

@@ -31,6 +31,7 @@ _NARROWEST = 0.2
 _FINER = 1.2  # times as fine, where the halves differ
 _WIDER = 1.15  # times as wide, where too much may lie outside
 _TRIES = 16
+_FAR_OFF = 1e-2  # of the whole that may lie outside: the sphere is not where the posterior is
 _CHUNK = 1 << 15  # points at a time
 
 
@@ -216,7 +217,7 @@ def affordable(integrand: Integrand, work: float) -> bool:
     d = integrand.dimension
     if not 1 <= d <= MOST_LATENTS:
         return False
-    return expected_points(d, _WIDEST, _first_radius(d)) * integrand.densities <= work
+    return expected_points(d, _WIDEST, first_radius(d)) * integrand.densities <= work
 
 
 def integrate_latents(integrand: Integrand, width: float, work: float) -> LatticeSum | None:
@@ -224,9 +225,9 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
     d, spent = integrand.dimension, 0.0
     if not affordable(integrand, work):
         return None
-    radius = _first_radius(d)
-    step = first = float(np.clip(np.pi * np.sqrt(2.0 / np.log(8.0 * d / width)), _NARROWEST, _WIDEST))
-    own: Integrand = integrand
+    radius = first_radius(d)
+    step = first = first_step(d, width)
+    mean, root = np.zeros(d), np.eye(d)
     found: LatticeSum | None = None
     for _ in range(_TRIES):
         cost = expected_points(d, step, radius) * integrand.densities
@@ -235,19 +236,22 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
             cost = expected_points(d, step, radius) * integrand.densities
         if spent + cost > work and found is not None:
             break
-        result = lattice_sum(own, step, radius)
+        begins = found is None
+        result = lattice_sum(integrand if begins else Moved(integrand, mean, root), step, radius)
         spent += cost
         found = result if found is None else _better(found, result)
         if found.width - 2.0 * integrand.error <= width:
             break
-        if own is integrand:  # the next ones are about the posterior
-            own, step = Moved(integrand, *_frame(result)), first
+        if begins or not result.tail < _FAR_OFF:  # the next ones are about the posterior
+            spread = np.linalg.cholesky(result.covariance + 1e-12 * np.eye(d))
+            mean, root = mean + root @ result.mean, root @ spread
+        if begins:
+            step = first
             continue
         if not result.tail < 0.3 * width:
             radius *= _WIDER
         if not result.halves < 0.3 * width:
             step = max(step / _FINER, _NARROWEST)
-        own = own if result.tail < 1e-2 else Moved(integrand, *_frame(result, own))
     return found
 
 
@@ -258,13 +262,11 @@ def _better(found: LatticeSum, result: LatticeSum) -> LatticeSum:
     return replace(result, elbo=found.elbo, elbo_error=found.elbo_error, outside=found.outside)
 
 
-def _frame(result: LatticeSum, own: Integrand | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and a root of the covariance of the posterior, in units of q."""
-    root = np.linalg.cholesky(result.covariance + 1e-12 * np.eye(result.mean.size))
-    if isinstance(own, Moved):
-        return own.mean + own.root @ result.mean, own.root @ root
-    return result.mean, root
-
-
-def _first_radius(d: int) -> float:
+def first_radius(d: int) -> float:
+    """Of a sphere that holds nearly all of q."""
     return float(np.sqrt(chi2.isf(_OUTSIDE, d)))
+
+
+def first_step(d: int, width: float) -> float:
+    """With which half of the points would miss a quarter of ``width`` of a Gaussian."""
+    return float(np.clip(np.pi * np.sqrt(2.0 / np.log(8.0 * d / width)), _NARROWEST, _WIDEST))

@@ -4,7 +4,8 @@ One integral over few latents where the fit has few beside its groups, or few in
 bounds by rows (``holder_bound.py``). Which it is goes by counts of densities, never by a clock.
 
 An event is a range of sums of latents. Two approximations have a KL to the posterior that is bounded: q of the fit, and
-where groups are integrated out q(b) of the other latents, much nearer, for events that no group is a part of.
+where groups are integrated out q(b) of the other latents, much nearer, for events that no group is a part of. Of these
+the probability is a ratio of two integrals as well, and known better still (``event_integral.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..checks import choice
 from ..corrections.collapsed import Collapsed, collapse
 from ..linalg.arrays import to_numpy
 from ..priors.base import NewRows
+from .event_integral import range_bounds, range_cost
 from .events import probability_bounds
 from .holder_bound import EvidenceBounds, ProvableFit, evidence_bounds
 from .integrands import GroupIntegrand, row_integrand
@@ -26,6 +28,7 @@ from .latent_integral import MOST_LATENTS, Integrand, LatticeSum, integrate_late
 _WIDTH = {"fast": 1e-3, "high": 1e-5}  # nats between the bounds that an integral aims at
 _WORK = {"fast": 2e8, "high": 6e9}  # densities of rows that it may need
 CHEAP = 2e7  # the same where nobody asked
+_RATIO_WIDTH = 2e-3  # nats of the integrals of events
 
 
 @dataclass(frozen=True)
@@ -42,23 +45,39 @@ class Proof:
         KL of its q(b) to the posterior of b, at most.
     outside : float
         What is added to probabilities of q(b): the proof is of q(b) within a sphere.
+    work : float
+        Densities of rows that integrals of events may need.
     """
 
     bounds: EvidenceBounds
     groups: Collapsed | None = None
     rest_kl: float = np.inf
     outside: float = 0.0
+    work: float = 0.0
 
     def event(self, fit: ProvableFit, new: NewRows, low: np.ndarray, high: np.ndarray) -> EventBounds:
-        """Of low < W z + offset < high, row by row (M,)."""
+        """Of low < W z + offset < high, row by row (M,): by KL, and by ratios of integrals where these are cheap."""
         mean, variance = (to_numpy(v)[:, 0] for v in fit.posterior.moments_at(new))
         sd = np.sqrt(variance)
         kl, outside = np.full(mean.size, self.bounds.kl), np.zeros(mean.size)
-        if self.groups is not None and new.design is not None and self.rest_kl < self.bounds.kl:
-            alone, own_mean, own_sd = self.groups.beside_groups(new)
-            mean, sd = np.where(alone, own_mean, mean), np.where(alone, own_sd, sd)
-            kl, outside = np.where(alone, self.rest_kl, kl), np.where(alone, self.outside, outside)
-        return event_bounds(mean, sd, low, high, kl, outside)
+        if self.groups is None or new.design is None:
+            return event_bounds(mean, sd, low, high, kl, outside)
+        alone, own_mean, direction = self.groups.beside_groups(new)
+        own_sd = np.sqrt(np.sum(direction**2, axis=1))
+        mean, sd = np.where(alone, own_mean, mean), np.where(alone, own_sd, sd)
+        kl, outside = np.where(alone, self.rest_kl, kl), np.where(alone, self.outside, outside)
+        found = event_bounds(mean, sd, low, high, kl, outside)
+        known = alone & (sd > 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = np.column_stack([(low - mean) / sd, (high - mean) / sd])
+        integrand = GroupIntegrand(self.groups)
+        cost = sum(range_cost(integrand, *ends[k], _RATIO_WIDTH) for k in np.flatnonzero(known))
+        if cost > self.work:
+            return found
+        for k in np.flatnonzero(known):
+            least, most = range_bounds(integrand, direction[k] / sd[k], *ends[k], _RATIO_WIDTH)
+            found.lower[k], found.upper[k] = max(found.lower[k], least), min(found.upper[k], most)
+        return found
 
 
 @dataclass(frozen=True)
@@ -119,7 +138,7 @@ def integral_proof(solution: ProvableFit, width: float, work: float, groups: Col
     if found is None or not np.isfinite(found.width):
         return None
     bounds = _bounds(solution, found, groups)
-    return Proof(bounds, groups, np.inf if groups is None else found.kl, found.outside)
+    return Proof(bounds, groups, np.inf if groups is None else found.kl, found.outside, 0.5 * work)
 
 
 def _bounds(solution: ProvableFit, found: LatticeSum, groups: Collapsed | None) -> EvidenceBounds:
