@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 305, "lines": 80_000, "tokens": 650_500, "isinstance": 244, "getattr": 145}
+LIMITS = {"modules": 312, "lines": 80_000, "tokens": 650_500, "isinstance": 244, "getattr": 145}
 ROOMS = {  # tokens
     "(top)": 34_000,
     "corrections": 50_200,
@@ -32,11 +32,11 @@ ROOMS = {  # tokens
     "iterative": 19_500,
     "likelihoods": 67_100,
     "linalg": 67_400,
-    "models": 80_700,
+    "models": 83_000,
     "paper": 37_200,
     "plots": 18_400,
     "priors": 38_600,
-    "proofs": 12_000,
+    "proofs": 15_000,
     "solvers": 15_900,
     "terms": 37_800,
 }

@@ -167,9 +167,11 @@ def compare(
     if not isinstance(fits, Mapping) or len(fits) < 1:
         raise problem("compare", f"a {type(fits).__name__}", 'fitted models by name: {"one": fit, "two": other}')
     choice("compare", "by", by, ("prediction", "evidence"))
-    if by == "evidence":
-        return compare_evidence(fits, effort)
     models = {name: fit for name, fit in fits.items() if not isinstance(fit, RowScores)}
+    if by == "evidence":
+        if len(models) < len(fits):
+            raise problem("compare", "predictions of rows, which have no evidence", "fitted models")
+        return compare_evidence(fits, effort)
     kinds = {None if name in models else type(fit) for name, fit in fits.items()}
     if len(kinds) > 1:
         got = "predictions of different kinds: " + ", ".join(f"{name!r} {type(f).__name__}" for name, f in fits.items())
@@ -204,9 +206,6 @@ def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
     """Models by bounds of their evidence, the largest first."""
     import pandas as pd
 
-    scores = [name for name, fit in fits.items() if isinstance(fit, RowScores)]
-    if scores:
-        raise problem("compare", f"{scores[0]!r} is a prediction of rows", "fitted models", "They have an evidence.")
     integrated = {name: fit.integrated is not None for name, fit in fits.items()}
     if len({*integrated.values()}) > 1:
         got = ", ".join(f"{name!r} {'is' if yes else 'is not'}" for name, yes in integrated.items())

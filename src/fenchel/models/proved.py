@@ -189,7 +189,7 @@ def proved_events(
 ) -> Proved:
     """What ``FittedModel.proved`` returns."""
     ends = [None if end is None else scalar(_WHERE, name, end) for name, end in (("low", low), ("high", high))]
-    if what is None or isinstance(what, str | tuple):
+    if what is None or type(what) in (str, tuple):
         event = _of_sum(fit, what, ends, level)
     else:
         event = _of_rows(fit, what, ends, kind, options)
@@ -206,7 +206,7 @@ def proved_events(
 def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -> Event:
     """A coefficient by its name, all of them, or a level of an effect by (term, level)."""
     names = tables.names_of(fit.model)
-    if isinstance(what, tuple):
+    if type(what) is tuple:
         labels, rows, words = _effect_rows(fit, what)
     else:
         chosen = names if what is None else [what]

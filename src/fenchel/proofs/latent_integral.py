@@ -38,9 +38,17 @@ _CHUNK = 1 << 15  # points at a time
 class Integrand(Protocol):
     """r(x) in d dimensions, at x ~ N(0, I) under q."""
 
-    dimension: int
-    densities: float  # of single rows that one point needs
-    error: float  # nats by which r may be off everywhere
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def densities(self) -> float:
+        """Of single rows, that one point needs."""
+        ...
+
+    @property
+    def error(self) -> float:
+        """nats by which r may be off everywhere."""
+        ...
 
     def log_ratio(self, x: np.ndarray) -> np.ndarray:
         """r (S,) at points (S, d)."""

@@ -71,11 +71,11 @@ class Proof:
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.column_stack([(low - mean) / sd, (high - mean) / sd])
         integrand = GroupIntegrand(self.groups)
-        cost = sum(range_cost(integrand, *ends[k], _RATIO_WIDTH) for k in np.flatnonzero(known))
-        if cost > self.work:
+        places = [(k, float(ends[k, 0]), float(ends[k, 1])) for k in np.flatnonzero(known)]
+        if sum(range_cost(integrand, start, end, _RATIO_WIDTH) for _, start, end in places) > self.work:
             return found
-        for k in np.flatnonzero(known):
-            least, most = range_bounds(integrand, direction[k] / sd[k], *ends[k], _RATIO_WIDTH)
+        for k, start, end in places:
+            least, most = range_bounds(integrand, direction[k] / sd[k], start, end, _RATIO_WIDTH)
             found.lower[k], found.upper[k] = max(found.lower[k], least), min(found.upper[k], most)
         return found
 

@@ -167,7 +167,8 @@ class Solution(Stored):
         """
         from ..proofs import evidence_bounds
 
-        return evidence_bounds(self, effort)
+        self.proved_bounds = evidence_bounds(self, effort)
+        return self.proved_bounds
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""
