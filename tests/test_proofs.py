@@ -166,6 +166,17 @@ def test_bounds_hold_for_every_q(kind, shift, stretch):
     assert bounds.lower == pytest.approx(sol.elbo, abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(0, 48, 3))
+def test_more_effort_brings_bounds_closer_and_keeps_them_true(seed):
+    likelihood, y, W, kind = random_problem(seed)
+    sol = fenchel.infer(likelihood, prior_of(kind, W), y, tol=1e-8)
+    fast, high = sol.evidence_bounds(), sol.evidence_bounds(effort="high")
+    truth, error = log_evidence(likelihood, y, W)
+    assert high.upper <= fast.upper
+    assert high.lower == pytest.approx(fast.lower, abs=1e-12)
+    assert truth <= high.upper + 3 * error + 1e-9
+
+
 def test_rows_without_curvature_and_weights_count():
     rng = np.random.default_rng(1)
     W = rng.normal(size=(8, 2))
@@ -174,9 +185,10 @@ def test_rows_without_curvature_and_weights_count():
         truth, error = log_evidence(StochasticVolatility(), y, W, weights=weights)
         for kind in ("dense", "features", "sparse"):
             sol = fenchel.infer(StochasticVolatility(), prior_of(kind, W), y, weights=weights)
-            bounds = sol.evidence_bounds()
-            assert bounds.lower <= truth + error <= bounds.upper + 2 * error
-            assert np.isinf(bounds.exponents[[1, 3, 4]]).all()
+            for effort in ("fast", "high"):
+                bounds = sol.evidence_bounds(effort)
+                assert bounds.lower <= truth + error <= bounds.upper + 2 * error
+                assert np.isinf(bounds.exponents[[1, 3, 4]]).all()
 
 
 def test_a_gaussian_likelihood_has_its_evidence():

@@ -29,11 +29,14 @@ from ..posterior import Posterior
 from ..priors.row_covariances import Lines
 from .exponents import best_exponents
 from .margins import Cone, DenseCone, FactorCone
+from .refits import refitted
 from .tilted_moments import ObservedRemainders, SiteRemainders, TiltedMoments
 
 _WHERE = "evidence_bounds"
 _SAME = 1e-14  # of correlations and unit vectors: rows that differ by more than rounding are not one site
 _SHRINKS = (0.0, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # of w towards its lowest, tried until it is proved
+_REFITS = 4  # of q, at the most
+_DAMPING = 0.5  # of the first of them
 _UNPROVED = 1e-6  # the same where rounding leaves no proof
 
 
@@ -143,16 +146,56 @@ def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBoun
         got = "the prior has an extra variance, and q does not learn about that part of eta"
         raise problem(_WHERE, got, "a prior whose latents explain all of eta")
     observed = observations(solution)
-    sites = sites_of_fit(post, observed)
-    log_Z = _log_normaliser(post) + _of_linear_rows(solution) + sites.constant
-    elbo = _expected(observed) + log_Z - sites.constant
-    found = bound_sites(sites.remainders, sites.cone, elbo - log_Z)
+    found = _bound_of(solution, post, observed)
+    elbo = _log_normaliser(post) + _of_linear_rows(solution, post) + _expected(observed)
+    if effort == "high":
+        found = _refitted(solution, found)
     blur = solution.rounding + solution.quadrature
-    lower, upper = max(elbo, solution.elbo) - blur, log_Z + found.value + blur
+    lower, upper = max(elbo, solution.elbo) - blur, found.upper + blur
     exponents = np.full(post.predictors.n_observations, np.inf)
     with np.errstate(divide="ignore"):
-        exponents[post.active[sites.rows]] = (1.0 / found.w)[sites.remainders.groups.of]
-    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found, lower, upper))
+        exponents[post.active[found.sites.rows]] = (1.0 / found.bound.w)[found.sites.remainders.groups.of]
+    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found.bound, lower, upper))
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """A q with its upper bound."""
+
+    post: Posterior
+    observed: Observed
+    sites: FitSites
+    upper: float
+    bound: SiteBound
+
+
+def _bound_of(solution: ProvableFit, post: Posterior, observed: Observed) -> _Bounded:
+    sites = sites_of_fit(post, observed)
+    log_Z = _log_normaliser(post) + _of_linear_rows(solution, post) + sites.constant
+    found = bound_sites(sites.remainders, sites.cone, _expected(observed) - sites.constant)
+    return _Bounded(post, observed, sites, log_Z + found.value, found)
+
+
+def _refitted(solution: ProvableFit, found: _Bounded) -> _Bounded:
+    """The bound of other q, while it falls."""
+    damping = _DAMPING
+    for _ in range(_REFITS):
+        if not np.isfinite(found.upper):
+            break
+        sites, w = found.sites, found.bound.w
+        moments = TiltedMoments(sites.remainders)
+        moments.place(1.0 / w)
+        first = sites.rows[sites.remainders.groups.first]
+        try:
+            q = refitted(found.post, found.observed, first, w, moments.shape(1.0 / w), damping)
+            there = _bound_of(solution, *q)
+        except NotPositiveDefinite:
+            there = found
+        if there.upper < found.upper:
+            found = there
+        else:
+            damping /= 2.0
+    return found
 
 
 @dataclass(frozen=True)
@@ -200,9 +243,8 @@ def _log_normaliser(post: Posterior) -> float:
     return -0.5 * (float(quadratic) + float(post.factor.log_det))
 
 
-def _of_linear_rows(solution: ProvableFit) -> float:
+def _of_linear_rows(solution: ProvableFit, post: Posterior) -> float:
     """What observations whose log-likelihood is linear add: their sites are these lines, and leave a constant."""
-    post = solution.posterior
     weight = to_numpy(solution._rows["weight"])
     rest = np.setdiff1d(np.flatnonzero(weight > 0.0), post.active)
     if rest.size == 0:
