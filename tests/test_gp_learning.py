@@ -49,7 +49,7 @@ from fenchel.likelihoods import (
     ZeroInflated,
 )
 from fenchel.priors import DenseCovariance
-from fenchel.scaled_rbf import ScaledRBF
+from fenchel.scaled_kernels import ScaledRBF
 from fenchel.solvers import Ending
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing is learned")  # parameters are kept on purpose
@@ -252,7 +252,7 @@ def test_constant_and_repeated_columns_have_a_start():
     assert np.isfinite(GaussianProcessRegressor().fit(np.ones((5, 2)), y[:5]).elbo_)
 
 
-def test_scaled_rbf_is_rbf_of_scaled_columns():
+def test_scaled_kernels_is_rbf_of_scaled_columns():
     rng = np.random.default_rng(0)
     X, units = rng.normal(size=(6, 3)), np.array([1e-3, 1.0, 50.0])
     kernel, plain = 2.0 * ScaledRBF(0.8, units=units), 2.0 * RBF(0.8)

@@ -11,7 +11,7 @@ from fenchel.hyperparameters.inducing_loss import approximation_loss
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson, Weibull
 from fenchel.priors import DenseCovariance, InducingPoints, inducing
 from fenchel.priors.pivots import choose_rows
-from fenchel.scaled_rbf import ScaledRBF
+from fenchel.scaled_kernels import ScaledRBF
 
 KERNELS = [
     2.0 * sk.RBF([1.0, 2.0, 0.5]),

@@ -182,6 +182,7 @@ def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any]
 _RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale)
 _SCALED_RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale * np.asarray(k.units))
 _MATERN = _stationary(lambda k: PROFILES[k.nu], lambda k: k.length_scale)
+_SCALED_MATERN = _stationary(lambda k: PROFILES[k.nu], lambda k: k.length_scale * np.asarray(k.units))
 
 
 def _no_slopes(kernel: Any) -> list[float]:
@@ -307,18 +308,19 @@ def _node(kernel: Any) -> CrossKernel:
     if not _KNOWN:
         _KNOWN.update(_table())
     known = _KNOWN.get(type(kernel), _FOREIGN)
-    return _FOREIGN if known is _MATERN and kernel.nu not in PROFILES else known
+    return _FOREIGN if known in (_MATERN, _SCALED_MATERN) and kernel.nu not in PROFILES else known
 
 
 def _table() -> dict[type, CrossKernel]:
     from sklearn.gaussian_process import kernels as sk
 
-    from .scaled_rbf import ScaledRBF
+    from .scaled_kernels import ScaledMatern, ScaledRBF
 
     return {
         sk.RBF: _RBF,
         ScaledRBF: _SCALED_RBF,
         sk.Matern: _MATERN,
+        ScaledMatern: _SCALED_MATERN,
         sk.RationalQuadratic: _RBF._replace(value=_quadratic_value, slopes=_quadratic_slopes),
         sk.ExpSineSquared: _RBF._replace(value=_periodic_value, slopes=_periodic_slopes),
         sk.ConstantKernel: CrossKernel(

@@ -99,7 +99,7 @@ def is_covariance(kernel: Kernel, n_features: int) -> bool:
         return bool(kernel.constant_value >= 0.0)
     if name == "WhiteKernel":
         return bool(kernel.noise_level >= 0.0)
-    return name in ("RBF", "ScaledRBF", "Matern", "RationalQuadratic", "DotProduct") or (
+    return name in ("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic", "DotProduct") or (
         name == "ExpSineSquared" and n_features == 1
     )
 
@@ -114,7 +114,7 @@ class _Node(NamedTuple):
 def _node(kernel: Kernel) -> _Node:
     table = _table()
     found = table.get(type(kernel))
-    if found is not None and not (type(kernel).__name__ == "Matern" and kernel.nu not in MATERN):
+    if found is not None and not (found.slope is _matern_slope and kernel.nu not in MATERN):
         return found
     if not callable(kernel) or not hasattr(kernel, "theta"):
         raise problem(
@@ -257,10 +257,15 @@ MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]
 }
 
 
+def _matern_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
+    r = _squared(X, Y, _length(k))
+    return MATERN[k.nu][0](np.sqrt(r, out=r))
+
+
 def _matern_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     if not _free(k, "length_scale"):
         return np.zeros(0)
-    r = _squared(X, None, k.length_scale)
+    r = _squared(X, None, _length(k))
     H = MATERN[k.nu][1](np.sqrt(r, out=r))
     H *= G
     return _lengths_slope(k, X, H)
@@ -271,7 +276,7 @@ def _table() -> dict[type, _Node]:
     if _KNOWN is None:
         from sklearn.gaussian_process import kernels as sk
 
-        from .scaled_rbf import ScaledRBF
+        from .scaled_kernels import ScaledMatern, ScaledRBF
 
         _KNOWN = {
             sk.Sum: _Node(_sum_value, _sum_slope),
@@ -282,7 +287,8 @@ def _table() -> dict[type, _Node]:
             sk.DotProduct: _FOREIGN,
             sk.RBF: _Node(_rbf_value, _rbf_slope),
             ScaledRBF: _Node(_rbf_value, _rbf_slope),
-            sk.Matern: _Node(_own_value, _matern_slope),
+            sk.Matern: _Node(_matern_value, _matern_slope),
+            ScaledMatern: _Node(_matern_value, _matern_slope),
             sk.RationalQuadratic: _FOREIGN,
             sk.ExpSineSquared: _FOREIGN,
         }

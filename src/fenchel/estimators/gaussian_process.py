@@ -19,10 +19,11 @@ from ..linalg.dense import semidefinite_root
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from .base import LatentGaussianEstimator, validate_data
+from .chosen_kernel import ChosenKernel, chosen_kernel
 from .classification import Classification
 from .counts import Counts
-from .latent import Latent
-from .lengths import announce, default_kernel
+from .latent import Latent, with_prior
+from .lengths import announce, kernel_starts
 
 _SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
@@ -42,19 +43,27 @@ class KernelLatent(Latent):
     mean : float, or array (K,) for several classes
     level : float
         The prior variance v of the constant; 0 for none.
+    theta : array, optional
+        Where learning starts instead, the likelihood's own parameters included.
+    shrinks : bool
+        The log of each length is a priori normal about its start (``with_prior``); the kernel is a constant
+        times one of many lengths.
     """
 
     kernel: Any
     X: np.ndarray
     mean: Any
     level: float
+    theta: np.ndarray | None = None
+    shrinks: bool = False
 
     def rows(self) -> np.ndarray:
         return self.X
 
     def family(self) -> KernelCovariance:
         # the mean as an offset: classes share a matrix
-        return KernelCovariance(self.kernel, self.X, offset=np.reshape(self.mean, (1, -1)), level=self.level)
+        out = KernelCovariance(self.kernel, self.X, offset=np.reshape(self.mean, (1, -1)), level=self.level)
+        return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
 
     @cached_property
     def _asked(self) -> tuple[KernelCovariance, int]:
@@ -71,7 +80,9 @@ class KernelLatent(Latent):
         more so the larger its variance is. Where the search does not converge there, the noise is held ever lower, from
         a level at which it does, and the last search that converges is kept.
         """
-        found = super().learn(target, family, own, **options)
+        found = super().learn(target, family, own, theta=self.theta, **options)
+        if not found.converged and self.theta is not None:  # beside the top rounding may hide what rises
+            found = max(found, super().learn(target, family, own, **options), key=lambda one: one.converged)
         noise = np.array([entry.size for entry in found.likelihood.entries()])  # which entry of its theta is the noise
         if not (own and noise.any()):
             return found
@@ -137,18 +148,21 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         v = float(positive(name, "intercept_variance", np.float64(self.intercept_variance)))
         level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
         self.X_train_ = np.array(X) if self.copy_X_train else X
+        latent, learned = KernelLatent(None, self.X_train_, mean, level), self.optimizer is not None
         if self.warm_start and hasattr(self, "kernel_"):
-            kernel = clone(self.kernel_)
+            chosen = ChosenKernel(clone(self.kernel_))
         elif self.kernel is not None:
-            kernel = own_kernel(name, self.kernel, X)
+            chosen = ChosenKernel(own_kernel(name, self.kernel, X))
+        elif learned:
+            chosen = chosen_kernel(target, weights, latent, own)
         else:
-            kernel = default_kernel(target, weights, KernelLatent(None, self.X_train_, mean, level))
+            chosen = ChosenKernel(kernel_starts(target, weights, latent)[0])
+        kernel = chosen.kernel
+        self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
         n_theta, handed_on = kernel.n_dims if self.optimizer else 0, self._handed_on
         announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on)
-        latent = KernelLatent(kernel, self.X_train_, mean, level)
-        self._learn(
-            target, latent, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state, own
-        )
+        latent = replace(latent, kernel=kernel, theta=chosen.theta, shrinks=chosen.shrinks and not self.integrate)
+        self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
         self.mean_ = mean + self._shift
         self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
         warn_unrelated(name, self.kernel_, self.X_train_)
@@ -216,9 +230,13 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     Parameters
     ----------
     kernel : kernel of sklearn.gaussian_process.kernels, optional
-        Default: a constant times an RBF, both parameters learned (scikit-learn's own default learns nothing). Its
-        length starts at a share of the typical distance between rows, and where columns differ in scale each may be
-        divided by its standard deviation (``ScaledRBF``): a few rows' evidence decides.
+        Default: a constant times a kernel that the evidence chooses, its parameters learned (scikit-learn's own
+        default learns nothing): RBF, unless Matern of 5/2, 3/2 or 1/2 gains two nats, with one length, which starts at
+        a share of the typical distance between rows; columns as they are, or divided by their standard deviations
+        (``ScaledRBF``, ``ScaledMatern``) where that gains two nats; a length for each of at most 30 columns where these
+        gain two nats and one more for each beyond the first, with ten rows a column. The log of each is then a priori
+        N(its start, 2^2). ``kernel_choice_`` says by how much. More than 500 different rows choose by 500 of them,
+        fewer than 50 have an RBF.
     optimizer : "fmin_l_bfgs_b" or None
         Learn the kernel's free hyperparameters by the evidence, or keep them.
     n_restarts_optimizer : int
@@ -249,6 +267,9 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     Attributes
     ----------
     kernel_ : the kernel with its learned hyperparameters
+    kernel_choice_ : DataFrame or None
+        What was tried where no kernel is given: kernel, lengths, scaled (columns in units of their standard
+        deviations), log evidence, chosen.
     integrated_ : Integrated or None
         The posterior over the hyperparameters too; ``integrated_.theta`` has theirs.
     mean_ : float or array (K,)
@@ -283,7 +304,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
 
     Attributes
     ----------
-    kernel_, mean_, X_train_, n_features_in_, feature_names_in_
+    kernel_, kernel_choice_, mean_, X_train_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
     Examples

@@ -8,8 +8,8 @@ ones would not fit.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,13 +23,15 @@ from ..predictive import Predictive
 from ..priors.base import NewRows
 
 # -- Estimators whose hyperparameters are integrated out: y at new rows as a mixture over theta ----
+F = TypeVar("F", bound=Family)
 _WEAK = 2.0  # sd of the log of a hyperparameter that has no prior, about where it starts
 
 
-def with_prior(family: Family) -> Family:
-    """The family, each entry of theta N(start, 2^2) where it states no prior: a flat one has no integral."""
+def with_prior(family: F, entries: Sequence[int] | None = None) -> F:
+    """The family, each entry of theta, or some, N(start, 2^2) where it states no prior: a flat one has no integral."""
     if family._log_prior is None:
-        family._log_prior = independent({i: Normal(float(start), _WEAK) for i, start in enumerate(family.theta)})
+        which = range(family.theta.size) if entries is None else entries
+        family._log_prior = independent({i: Normal(float(family.theta[i]), _WEAK) for i in which})
     return family
 
 

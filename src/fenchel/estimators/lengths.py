@@ -19,11 +19,13 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from ..checks import problem
-from ..hyperparameters import Evidence
+from ..hyperparameters import Evidence, Family
+from ..hyperparameters.kernel_choice import KernelShape
 from ..inputs.observations import Target
+from ..kernels import KERNELS
 from ..linalg.dense import cholesky
 from ..linalg.machine import physical_memory
-from ..scaled_rbf import ScaledRBF
+from ..scaled_kernels import ScaledMatern, ScaledRBF
 
 if TYPE_CHECKING:
     from .gaussian_process import KernelLatent
@@ -106,18 +108,22 @@ _ROWS = 100  # that are looked at
 _SHARES = (1.0, 1 / 4, 1 / 16)
 _SHORTEST, _LONGEST = 1e-3, 1e3  # bounds of the length, about the typical distance
 _ROUGH = 1e-3  # relative gap of the fits that choose between them
+_RBF = KernelShape("rbf")
 _ALIKE = 1.01  # columns whose standard deviations differ by less have one scale
 
 
-def few_rows(table: np.ndarray, weights: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows are looked at, and their weights: evenly through the different rows of ``table``, sorted.
+def few_rows(table: np.ndarray, weights: Any, most: int, seed: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows are looked at, and their weights: ``most`` of the different rows of ``table``, sorted.
 
-    A row seen twice counts as one of weight 2, and one of weight 0 not at all: the order of rows does not matter.
+    Evenly through them, or drawn at random. A row seen twice counts as one of weight 2, and one of weight 0 not at all:
+    the order of rows does not matter.
     """
     w = np.ones(table.shape[0]) if weights is None else weights
     seen = np.flatnonzero(w > 0.0)
     _, place, which = np.unique(table[seen], axis=0, return_index=True, return_inverse=True)
-    few = np.unique(np.linspace(0, place.size - 1, min(place.size, _ROWS)).round().astype(int))
+    few = np.unique(np.linspace(0, place.size - 1, min(place.size, most)).round().astype(int))
+    if seed is not None and place.size > most:
+        few = np.sort(np.random.default_rng(seed).choice(place.size, most, replace=False))
     return seen[place[few]], np.bincount(which.ravel(), weights=w[seen])[few]
 
 
@@ -136,45 +142,75 @@ def typical_distance(X: np.ndarray) -> float:
     return float(np.median(between) / np.sqrt(2.0)) if between.size else 1.0
 
 
-def default_kernels(X: np.ndarray, variance: float) -> list[Any]:
-    """A constant times an RBF, from each start worth trying, by what a few rows X say."""
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-
+def units_of(X: np.ndarray) -> np.ndarray | None:
+    """The standard deviations of the columns (D,), 1 for one that does not move; None where they are alike."""
     sd = X.std(axis=0)
     moves = sd > 1e-12 * np.abs(X).max(axis=0, initial=0.0)
-    metrics: list[Any] = [None]
-    if moves.any() and sd[moves].max() > _ALIKE * sd[moves].min():
-        metrics.append(np.where(moves, sd, 1.0))
-    out = []
-    for units in metrics:
-        typical = typical_distance(X if units is None else X / units)
+    if not (moves.any() and sd[moves].max() > _ALIKE * sd[moves].min()):
+        return None
+    return np.where(moves, sd, 1.0)
+
+
+def default_kernels(X: np.ndarray, variance: float) -> list[list[Any]]:
+    """A constant times an RBF, from each start worth trying, by what a few rows X say; in units of sds second."""
+    units, out = units_of(X), []
+    for metric in [None] if units is None else [None, units]:
+        typical = typical_distance(X if metric is None else X / metric)
         bounds = (_SHORTEST * typical, _LONGEST * typical)
-        for share in _SHARES:
-            length = share * typical
-            part = RBF(length, bounds) if units is None else ScaledRBF(length, bounds, units)
-            out.append(ConstantKernel(variance, (1e-3 * variance, 1e4 * variance)) * part)
+        out.append([scaled_by(variance, kernel_part(_RBF, share * typical, bounds, metric)) for share in _SHARES])
     return out
 
 
-def default_kernel(target: Target, weights: Any, latent: KernelLatent) -> Any:
+def kernel_part(shape: KernelShape, length: Any, bounds: Any, units: np.ndarray | None) -> Any:
+    """The kernel of a shape, of variance 1."""
+    from sklearn.gaussian_process.kernels import RBF, Matern
+
+    nu = KERNELS[shape.word]
+    if shape.lengths > 1:
+        scale = 1.0 if units is None else units
+        wide = np.broadcast_to(np.asarray(bounds), (shape.lengths, 2)) * np.reshape(scale, (-1, 1))
+        length, bounds, units = np.full(shape.lengths, length) * scale, wide, None
+    if np.isinf(nu):
+        return RBF(length, bounds) if units is None else ScaledRBF(length, bounds, units)
+    return Matern(length, bounds, nu) if units is None else ScaledMatern(length, bounds, nu, units)
+
+
+def scaled_by(variance: float, part: Any) -> Any:
+    """A kernel times a constant, which starts at ``variance``."""
+    from sklearn.gaussian_process.kernels import ConstantKernel
+
+    return ConstantKernel(variance, (1e-3 * variance, 1e4 * variance)) * part
+
+
+def kernel_starts(target: Target, weights: Any, latent: KernelLatent) -> list[Any]:
     """The start of the highest evidence of a few rows, each fit beginning where the last one ended.
 
-    It is the first of them where none can be fitted. ``latent`` has the rows and the level, and any kernel.
+    That in other units of the columns stands second, where they differ. ``latent`` has the rows and the level, and any
+    kernel. Where none can be fitted it is the first of them.
     """
     likelihood = target.likelihood
-    columns = [value for value in likelihood.row_values.values() if np.ndim(value) == 1]
-    rows, w = few_rows(np.column_stack([latent.X, target.y, *columns]), weights)
+    rows, w = few_rows(known_of_rows(target, latent), weights, _ROWS)
     X = latent.X[rows]
     kernels = default_kernels(X, target.scale**2)
-    families = [replace(latent, kernel=kernel, X=X).family() for kernel in kernels]
-    evidence = Evidence(likelihood.take(rows), families[0], target.y[rows], weights=w, tol=_ROUGH, own=False)
-    values = []  # no ``Search``: a choice of one among a few starts
-    for family in families:
+    families = [[replace(latent, kernel=kernel, X=X).family() for kernel in some] for some in kernels]
+    evidence = Evidence(likelihood.take(rows), families[0][0], target.y[rows], weights=w, tol=_ROUGH, own=False)
+
+    def value(family: Family) -> float:  # no ``Search``: a choice of one among a few starts
         evidence.family = family
         evidence.begin(evidence.last)
         try:
             found = evidence.fit(family.theta).elbo
         except ValueError:  # beyond double precision
             found = -np.inf
-        values.append(found if np.isfinite(found) else -np.inf)
-    return kernels[int(np.argmax(values))]
+        return found if np.isfinite(found) else -np.inf
+
+    values = [[value(family) for family in some] for some in families]
+    best = [some[int(np.argmax(each))] for some, each in zip(kernels, values, strict=True)]
+    order = np.argsort([-max(each) for each in values], kind="stable")
+    return [best[i] for i in order]
+
+
+def known_of_rows(target: Target, latent: KernelLatent) -> np.ndarray:
+    """All that is known of each row, (N, ...)."""
+    columns = [value for value in target.likelihood.row_values.values() if np.ndim(value) == 1]
+    return np.column_stack([latent.X, target.y, *columns])

@@ -184,6 +184,8 @@ class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
     Attributes
     ----------
     kernel_ : the kernel with its learned hyperparameters
+    kernel_choice_ : DataFrame or None
+        As in ``GaussianProcessClassifier``.
     likelihood_ : the likelihood with its learned parameters
     mean_ : float
     classes_ : the labels in order, of "bernoulli", "probit" and the ordinal ones

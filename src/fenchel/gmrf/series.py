@@ -148,7 +148,7 @@ class Process:
 
     points: np.ndarray
     nu: float
-    isotropic: bool = True
+    shared: bool = True
 
     def _lengths(self, theta: np.ndarray) -> np.ndarray:
         return np.broadcast_to(np.exp(np.asarray(theta[1:])) / 2.0, (self.points.shape[1],))
@@ -169,7 +169,7 @@ class Process:
         P, k = self._inverse(theta), float(np.exp(-2.0 * theta[0]))
         each = [cdist(x[:, None], x[:, None], "sqeuclidean") for x in (self.points / self._lengths(theta)).T]
         w = MATERN[self.nu][1](np.sqrt(sum(each)))
-        moved = [sum(each)] if self.isotropic else each
+        moved = [sum(each)] if self.shared else each
         slopes = [self._sparse(-2.0 * k * P)]
         for square in moved:
             dP = P @ (w * square) @ P

@@ -13,6 +13,8 @@ so that the variance is sd^2 far from the edges. For other nu, s its fraction an
 
 with x_1 and x_2 independent (covariance-based rational approximation, Bolin, Simas and Xiong 2023). r and a fit the
 logarithm of y^-s over y in [1, 300]; at 6 to 50 edges a range covariances are within 0.02 sd^2 of those without it.
+What lies beyond, and what no mesh holds, is missing from the variance of rough fields: at 8 edges a range that of nodes
+is 1.04 sd^2 for nu = 1/2, 0.95 for 0.3 and 0.6 for 0.1.
 
 A field of two ranges has kappa_2 = ratio kappa beside kappa, and so any roughness between nu = 1 (ratio 1) and nu = 0:
 
@@ -157,10 +159,12 @@ def correlation(distance: np.ndarray, theta: np.ndarray, nu: float | str) -> np.
     if nu == TWO_RANGES:
         d = np.maximum(np.sqrt(8.0) / np.exp(theta[1]) * distance, 1e-6)
         ratio = 1.0 + max(float(np.exp(theta[2])), 1e-4)
-        return np.asarray((kv(0, d) - kv(0, ratio * d)) / np.log(ratio))
+        return np.minimum((kv(0, d) - kv(0, ratio * d)) / np.log(ratio), 1.0)
     nu = float(nu)
-    d = np.maximum(np.sqrt(8.0 * nu) / np.exp(theta[1]) * distance, 1e-10)
-    return np.asarray(2.0 ** (1.0 - nu) / gamma(nu) * d**nu * kv(nu, d))
+    d = np.asarray(np.sqrt(8.0 * nu) / np.exp(theta[1]) * distance)
+    far = np.maximum(d, 1e-10)
+    out = 2.0 ** (1.0 - nu) / gamma(nu) * far**nu * kv(nu, far)
+    return np.where(d < far, 1.0, np.minimum(out, 1.0))  # rounding would go beyond 1
 
 
 def matern_field(mesh: Mesh, range: float, sd: float = 1.0, nu: float = 1) -> MarkovField:

@@ -141,7 +141,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
         sum_ = sum_.settled(found.theta, model.table(model.frame), noise, found.objective)
         n_latents = 0 if sum_ is None else sum(term.n_latents for term in sum_.effects)
         price = spent * (n_latents / n_before) ** 1.5  # as the work of a factor grows in the plane
-        if price > _DEAR_AGAIN:
+        if price > _DEAR_AGAIN and n_latents > n_before:
             finer = f"learned once more with {n_latents} latents where it had {n_before}, in about {price:.0f} s"
             remarks.warn([f"{finer}. The coarser model is that of edge=, the edge of its mesh"])
     plan, mixture, answers = dial.plan(FittedModel(fitted, found)), None, None

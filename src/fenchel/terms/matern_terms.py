@@ -277,7 +277,7 @@ class Matern(Term):
         tries = out.trials.next_one()
         out.compares = tries is not None
         out.nu = out.trials.best() if tries is None else tries
-        start = out.trials.theta.get(out.nu, theta)
+        start = out.trials.start(out.nu)
         out.hyperparameters = started(out.nu, self.hyperparameters, start)
         out._on(self.mesh)
         return out if out.compares else out._remade(start, noise) or out

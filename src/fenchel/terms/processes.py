@@ -4,7 +4,8 @@
 
 ``GaussianProcess`` works with the dense covariance (``gmrf/processes.py``), ``VecchiaProcess`` conditions each point on
 its nearest neighbours (``gmrf/vecchia.py``). Which points are neighbours is settled in the ranges where learning
-starts, and once more at those it finds, where these are others by far.
+starts, and once more at those it finds, where these are others by far. A kernel that is not given is chosen by the
+evidence (``KernelTrials``).
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ from .. import gates
 from ..checks import choice, count, first, problem
 from ..gmrf.series import NUGGET, Process
 from ..gmrf.vecchia import Vecchia
+from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from ..kernels import KERNELS
 from .base import Hyperparameter, Term, TermRows, effect_range, one_each, stationary_sd
 from .forecast import Unseen, UnseenPoints, numbered
 from .matern_terms import numbers_of, pc_pair, spans_of
+from .smoothness import LEAST_ROWS
 
 _KNOT_REMARK = 0.1  # share of the variance that knots leave on average, from which a remark says so
 _TOGETHER = 2500  # new points that are drawn together, by their dense covariance; more are drawn one by one
+_FIRST = "matern32"  # the kernel where none is given, unless another gains enough
+_MOST_COMPARED = 5000  # points up to which a kernel is chosen
+_ALIKE = 3.0  # times that a column is wider than another, up to which one range may serve both
 _MOVED = float(np.log(1.5))  # of a log range against the others, from which neighbours are chosen anew
 
 
@@ -49,12 +55,17 @@ class PointProcess(Term):
     most: ClassVar[int | None] = None  # distinct points
     prior_range: list[tuple[float, float]] | None = None  # (r, a) of each range, where the user says it
     prior_sd: tuple[float, float] | None = None
+    read_ranges: Sequence[Hyperparameter] = ()  # as the data give them
+    trials: KernelTrials | None = None
+    stated_ranges: bool = True  # whether the user says something of them: how many there are, or their priors
+    extent: float = 1.0  # of the bulk in all columns
 
-    def __init__(self, inputs: Sequence[Hashable], kernel: str, isotropic: bool, name: Hashable) -> None:
+    def __init__(self, inputs: Sequence[Hashable], kernel: str | None, isotropic: bool | None, name: Hashable) -> None:
         if not inputs:
             raise problem(str(self.word), "no column is named", f"{self.word}(x), or {self.word}(x, z)")
-        choice(str(self.word), "kernel", kernel, tuple(KERNELS))
-        self.inputs, self.kernel, self.isotropic = tuple(inputs), kernel, bool(isotropic) or len(inputs) == 1
+        choice(str(self.word), "kernel", kernel, (None, *KERNELS))
+        self.inputs, self.asked, self.asked_isotropic = tuple(inputs), kernel, isotropic
+        self.kernel, self.isotropic = kernel or _FIRST, bool(isotropic) or len(inputs) == 1
         self.name = f"{self.word}({', '.join(map(str, inputs))})" if name is None else name
 
     # -- what a subclass says ----------------------------------------------------------------------
@@ -115,6 +126,10 @@ class PointProcess(Term):
         out.hyperparameters = size, *self._ranges(start, spans)
         out.n_latents = len(points)
         out.choose(points, start)
+        out.compares = self.asked is None and len(X) >= LEAST_ROWS and len(points) <= _MOST_COMPARED
+        given = self.asked_isotropic is not None or self.prior_range is not None
+        out.stated_ranges = self.isotropic or given or bool(spans.max() > _ALIKE * spans.min())
+        out.extent, out.read_ranges = float(spans.max()), out.hyperparameters[1:]
         return out
 
     def _ranges(self, start: np.ndarray, spans: np.ndarray) -> list[Hyperparameter]:
@@ -126,6 +141,49 @@ class PointProcess(Term):
             effect_range(name, t, (t - below, t + above), pair, self.dimension)
             for name, t, pair in zip(names, np.log(start).tolist(), shortest, strict=True)
         ]
+
+    def settled(self, theta: np.ndarray, noise: bool = True, evidence: float = 0.0) -> Self | None:
+        """The same of another kernel, or with other choices that it makes at theta; None where none is better."""
+        if not self.compares:
+            return self.adjusted(theta)
+        out, shape = copy.copy(self), KernelShape(self.kernel, len(self.hyperparameters) - 1)
+        if self.trials is None:
+            stated = self.stated_ranges or any(
+                now.prior is not read.prior
+                for now, read in zip(self.hyperparameters[1:], self.read_ranges, strict=True)
+            )
+            out.trials = KernelTrials(first=shape, lengths=shape.lengths if stated else 1)
+        trials = out.trials = (out.trials or KernelTrials(first=shape)).and_also(shape, evidence, theta)
+        tries = trials.next_one()
+        out.compares = tries is not None
+        return out.of_shape(trials.best() if tries is None else tries, trials)
+
+    def of_shape(self, shape: KernelShape, trials: KernelTrials) -> Self:
+        """This one, changed to a kernel and a number of ranges, from where the best so far ended."""
+        theta, (size, *ranges) = trials.start(shape), self.hyperparameters
+        self.kernel, self.isotropic = shape.word, shape.lengths == 1
+        if shape.lengths < len(ranges):
+            spans = np.array([self.extent])
+            ranges = self._ranges(self.start_ranges(spans), spans)
+            if theta.size > 2:
+                theta = np.array([theta[0], theta[1:].mean()])
+        elif shape.lengths > len(ranges):
+            ranges = list(self.read_ranges)
+        typed = [size, *ranges]
+        inside = [float(np.clip(t, *h.bounds)) for h, t in zip(typed, theta, strict=True)]
+        self.hyperparameters = tuple(replace(h, start=t) for h, t in zip(typed, inside, strict=True))
+        self.process = replace(self.process, nu=KERNELS[shape.word], shared=self.isotropic)
+        self.stated = tuple((name, shape.word if name == "kernel" else text) for name, text in self.stated)
+        return self
+
+    def adjusted(self, theta: np.ndarray) -> Self | None:
+        """The same with other choices that it makes at theta; None where it makes none, or much the same ones."""
+        return None
+
+    def details(self) -> str:
+        if self.trials is None:
+            return self.kernel if self.asked is None else ""
+        return self.trials.in_words(KernelShape(self.kernel, len(self.hyperparameters) - 1))
 
     def places(self, X: np.ndarray) -> np.ndarray:
         """The latent of each point (N,), -1 for a point that fit has not seen."""
@@ -183,11 +241,13 @@ class GaussianProcess(PointProcess):
     Parameters
     ----------
     *x : names of columns of numbers
-    kernel : "matern32", "matern12", "matern52" or "rbf"
-        How smooth it is: paths with a slope, rough ones, with a curvature, or with every derivative.
-    isotropic : bool
-        One range for all columns, which then are in one unit, as coordinates are. By default each has its own, in its
-        unit.
+    kernel : "matern32", "matern12", "matern52" or "rbf", optional
+        How smooth it is: paths with a slope, rough ones, with a curvature, or with every derivative. Default: by the
+        evidence, "matern32" unless another gains two nats, and with fewer than 100 rows. ``details`` says by how much.
+    isotropic : bool, optional
+        One range for all columns, which then are in one unit, as coordinates are, or one for each, in its unit.
+        Default: one for each; where the kernel is chosen and columns are about as wide as one another, within a factor
+        of three, one for all unless ranges of their own gain two nats and one more for each beyond the first.
     name : hashable, optional
 
     The sd is that of the process anywhere, half-normal with P(sd > 3 scales of eta) = 0.05; at a distance of the range
@@ -211,9 +271,11 @@ class GaussianProcess(PointProcess):
 
     process: Process
 
-    def __init__(self, *x: Hashable, kernel: str = "matern32", isotropic: bool = False, name: Hashable = None) -> None:
+    def __init__(
+        self, *x: Hashable, kernel: str | None = None, isotropic: bool | None = None, name: Hashable = None
+    ) -> None:
         super().__init__(x, kernel, isotropic, name)
-        self.stated = ("kernel", kernel), ("nugget", f"{NUGGET:g} of the variance, fixed")
+        self.stated = ("kernel", self.kernel), ("nugget", f"{NUGGET:g} of the variance, fixed")
 
     @property
     def X(self) -> np.ndarray:
@@ -242,12 +304,13 @@ class VecchiaProcess(PointProcess):
     Parameters
     ----------
     *columns : names of columns of numbers
-    kernel : "matern12", "matern32", "matern52" or "rbf"
+    kernel : "matern12", "matern32", "matern52" or "rbf", optional
+        Default: by the evidence, as in ``GaussianProcess``; "matern32" with more than 5,000 points.
     neighbours : int
         How many points each one is conditioned on; all of them is the process itself. 10 to 30 are usual; smooth
         kernels want more.
-    isotropic : bool
-        One range for all columns, which then are in one unit, as coordinates are. By default each has its own.
+    isotropic : bool, optional
+        One range for all columns, or one for each; default: as in ``GaussianProcess``.
     prior_range : (r, a), or one such pair a column, optional
         P(range < r) = a of each range; default: a twentieth of the extent of the bulk of its columns, with
         0.05.
@@ -285,9 +348,9 @@ class VecchiaProcess(PointProcess):
     def __init__(
         self,
         *columns: Hashable,
-        kernel: str = "matern32",
+        kernel: str | None = None,
         neighbours: int = 20,
-        isotropic: bool = False,
+        isotropic: bool | None = None,
         prior_range: Sequence[float] | Sequence[Sequence[float]] | None = None,
         prior_sd: Sequence[float] | None = None,
         knots: int | None = None,
@@ -325,7 +388,7 @@ class VecchiaProcess(PointProcess):
         if self.process.knots < len(X):
             self.stated = (("knots", f"{self.process.knots} of {len(X)} points, which the others condition on"),)
 
-    def settled(self, theta: np.ndarray, noise: bool = True, evidence: float = 0.0) -> Self | None:
+    def adjusted(self, theta: np.ndarray) -> Self | None:
         """The same with neighbours chosen in the ranges of theta; None where they would be much the same."""
         moved = np.log(self.process.ranges(theta) / self.chosen)
         if self.final or np.ptp(moved) < _MOVED:  # neighbours depend on the ratios of the ranges alone

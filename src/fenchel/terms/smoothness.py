@@ -3,45 +3,37 @@
     1  ->  1/2  ->  "two ranges"  ->  0        while the evidence rises
     1  ->  1/2  ->  3/2  ->  2                 where 1/2 has less
 
-Each is learned from where the last one ended, on one mesh. nu = 1 stays where no other gains two nats.
+Each is learned from where the best one so far ended, on one mesh. nu = 1 stays where no other gains two nats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..gmrf.spde import TWO_RANGES
+from ..hyperparameters.kernel_choice import NATS, Trials
 from ..hyperparameters.priors import Normal
 from ..transforms import LogAbove
 from .base import Hyperparameter
 
 Smoothness = float | str  # nu, or "two ranges"
 LEAST_ROWS = 100  # from which on smoothness is chosen
-_NATS = 2.0  # of evidence that another smoothness than nu = 1 gains, at least
 _RATIO = 4.0  # of two ranges, where it starts
 _RATIO_BOUNDS = float(np.log(0.05)), float(np.log(1e3))  # of log(ratio - 1)
 
 
 @dataclass(frozen=True)
-class SmoothnessTrials:
+class SmoothnessTrials(Trials[Smoothness]):
     """What was tried: the evidence of each nu, and the theta at which it was learned."""
 
-    evidence: Mapping[Smoothness, float] = field(default_factory=dict)
-    theta: Mapping[Smoothness, np.ndarray] = field(default_factory=dict)
-
-    def and_also(self, nu: Smoothness, evidence: float, theta: np.ndarray) -> SmoothnessTrials:
-        """These and one more."""
-        return SmoothnessTrials({**self.evidence, nu: evidence}, {**self.theta, nu: theta})
-
     def next_one(self) -> Smoothness | None:
-        """Which nu to try next; None: no other."""
         known = self.evidence
         if 0.5 not in known:
             return 0.5
-        if known[0.5] > known[1.0] + _NATS:
+        if known[0.5] > known[1.0] + NATS:
             if TWO_RANGES not in known:
                 return TWO_RANGES
             return 0.0 if known[TWO_RANGES] > known[0.5] and 0.0 not in known else None
@@ -49,24 +41,12 @@ class SmoothnessTrials:
             return 1.5
         return 2.0 if known[1.5] > known[1.0] and 2.0 not in known else None
 
-    def best(self) -> Smoothness:
-        """That of most evidence; nu = 1 where none gains enough. A second range has to gain twice as much."""
-        handicap = {1.0: 0.0, TWO_RANGES: 2.0 * _NATS}
-        return max(self.evidence, key=lambda nu: self.evidence[nu] - handicap.get(nu, _NATS))
+    def price(self, candidate: Smoothness) -> float:
+        """A second range has to gain twice as much as another nu than 1."""
+        return {1.0: 0.0, TWO_RANGES: 2.0 * NATS}.get(candidate, NATS)
 
-    def in_words(self, nu: Smoothness) -> str:
-        """A smoothness, and by how much the evidence prefers it."""
-        others = [other for other in self.evidence if other != nu]
-        if not others or nu not in self.evidence:
-            return _name(nu)
-        second = max(others, key=lambda other: self.evidence[other])
-        gain = self.evidence[nu] - self.evidence[second]
-        sign = "more" if gain >= 0.0 else "less"
-        return f"{_name(nu)}, with {abs(gain):.1f} nats of evidence {sign} than {_name(second)}"
-
-
-def _name(nu: Smoothness) -> str:
-    return TWO_RANGES if nu == TWO_RANGES else f"nu = {nu:g}"
+    def name(self, candidate: Smoothness) -> str:
+        return TWO_RANGES if candidate == TWO_RANGES else f"nu = {candidate:g}"
 
 
 def ratio_of_ranges() -> Hyperparameter:

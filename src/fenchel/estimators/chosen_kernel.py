@@ -1,0 +1,165 @@
+"""Which kernel a Gaussian process has where none is given: by the evidence of some rows (``KernelTrials``).
+
+RBF, the Matern kernels of 5/2, 3/2 and 1/2, each with one length, and the best of them with a length for each column.
+Searches are loose: they tell nats, and the one that is kept is learned to its end, on all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..files import searched
+from ..hyperparameters import Evidence
+from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
+from ..hyperparameters.search import Search, SearchOptions
+from ..inputs.observations import Target
+from ..scaled_kernels import ScaledRBF
+from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
+
+if TYPE_CHECKING:
+    from .gaussian_process import KernelLatent
+
+_LEAST_ROWS = 50  # different ones, from which on a kernel is chosen
+_MOST_ROWS = 500  # so many are drawn where there are more
+_MOST_LENGTHS = 30  # columns up to which each may have a length
+_ROWS_A_LENGTH = 10
+_TOL, _SLOPE = 1e-6, 0.2  # relative gap of a fit, and nats an e-fold that a search leaves
+_STEPS = 6, 12, 24, 48  # of a search, each time from where the last ones ended
+_RISE = 0.5  # nats that the last ones gain, where more are worth it
+_FAR = 3.0  # nats below the best, from which they are not; lengths have then gained half their price
+
+
+@dataclass(frozen=True)
+class ChosenKernel:
+    """A kernel, where learning it begins, and what else was tried.
+
+    kernel : its theta is the start that distances of rows give; a prior of theta is about it
+    theta : with the likelihood's own parameters where these are learned; None: as it stands
+    trials : None where it was not chosen
+    """
+
+    kernel: Any
+    theta: np.ndarray | None = None
+    trials: KernelTrials | None = None
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether its lengths, one for each column, have a prior about their start."""
+        return self.trials is not None and self.trials.best().lengths > 1
+
+
+def chosen_kernel(target: Target, weights: Any, latent: KernelLatent, own: bool) -> ChosenKernel:
+    """That of most evidence, each learned from where the best so far ended; ``own``: with the likelihood's parameters.
+
+    Of more than 500 different rows as many are drawn, always the same ones. With fewer than 50 it is an RBF.
+    """
+    starts = kernel_starts(target, weights, latent)
+    rows, w = few_rows(known_of_rows(target, latent), weights, _MOST_ROWS, seed=0)
+    if rows.size < _LEAST_ROWS:
+        return ChosenKernel(starts[0])
+    choice = _Choice(target, replace(latent, X=latent.X[rows]), starts, rows, w, own)
+    trials = searched("kernel_choice", choice.trials, _numbers, choice.restored)
+    shape = trials.best()
+    return ChosenKernel(choice.kernel(shape), trials.theta[shape], trials)
+
+
+@dataclass
+class _Choice:
+    """Kernels of some rows, which ``latent`` has, tried one after the other; ``starts``: of ``kernel_starts``."""
+
+    target: Target
+    latent: KernelLatent
+    starts: list[Any]
+    rows: np.ndarray
+    weights: np.ndarray
+    own: bool
+
+    def kernel(self, shape: KernelShape) -> Any:
+        """Of a shape, where learning would start."""
+        start = self._start(shape)
+        part = start.k2
+        made = kernel_part(shape, part.length_scale, part.length_scale_bounds, _units(start))
+        return scaled_by(start.k1.constant_value, made)
+
+    def _start(self, shape: KernelShape) -> Any:
+        """In the units of a shape; many lengths start in those of their columns."""
+        if shape.lengths > 1:
+            return max(self.starts, key=_is_scaled)
+        return next(start for start in self.starts if _is_scaled(start) == shape.scaled)
+
+    def _begun(self) -> KernelTrials:
+        """None tried yet."""
+        n, d = self.latent.X.shape
+        lengths = d if 1 < d <= _MOST_LENGTHS and n >= _ROWS_A_LENGTH * d else 1
+        return KernelTrials(
+            first=KernelShape("rbf", scaled=_is_scaled(self.starts[0])), lengths=lengths, units=len(self.starts) > 1
+        )
+
+    def trials(self) -> KernelTrials:
+        """Of all that are worth trying."""
+        out = self._begun()
+        shape = out.next_one()
+        while shape is not None:
+            out = out.and_also(shape, *self._learned(shape, out))
+            shape = out.next_one()
+        return out
+
+    def _learned(self, shape: KernelShape, trials: KernelTrials) -> tuple[float, np.ndarray]:
+        """The evidence of a shape, and theta; not to the end where it is far from what it needs."""
+        latent = replace(self.latent, kernel=self.kernel(shape), shrinks=shape.lengths > 1)
+        likelihood, family = self.target.likelihood.take(self.rows), latent.family()
+        given: dict[str, Any] = {"weights": self.weights, "tol": _TOL, "own": self.own}
+        evidence = Evidence(likelihood, family, self.target.y[self.rows], **given)
+        theta = self._carried(shape, trials) if trials.evidence else evidence.start
+        top = max(trials.evidence.values(), default=-np.inf)
+        value, hopeless = -np.inf, top - _FAR if shape.lengths == 1 else top + trials.price(shape) / 2.0
+        for steps in _STEPS:
+            search = Search(evidence, steps, _SLOPE, None, SearchOptions(max_runs=1))
+            try:
+                found = search.run(np.clip(theta, *evidence.bounds.T))
+            except ValueError:  # beyond double precision
+                break
+            rise, value, theta = found.solution.elbo - value, found.solution.elbo, found.theta
+            if value < hopeless or rise < _RISE or search.n_steps < steps:
+                break
+        return value, theta
+
+    def _carried(self, shape: KernelShape, trials: KernelTrials) -> np.ndarray:
+        """The theta of the best so far, in the units of the shape; one length stands for all."""
+        theta, before = trials.start(shape), max(trials.evidence, key=lambda one: trials.evidence[one])
+        if before.scaled != shape.scaled and shape.lengths == 1:
+            theta = theta.copy()
+            theta[1] = self._start(shape).theta[1]
+        if shape.lengths == 1:
+            return theta
+        units = _units(self._start(shape)) if shape.scaled else None
+        lengths = theta[1] + (np.zeros(shape.lengths) if units is None else np.log(units))
+        return np.concatenate([theta[:1], lengths, theta[2:]])
+
+    def restored(self, numbers: dict[str, Any]) -> KernelTrials:
+        """What a file has of the trials."""
+        out = self._begun()
+        for word, lengths, scaled, value, theta in zip(*(numbers[name] for name in _KEPT), strict=True):
+            shape = KernelShape(str(word), int(lengths), bool(scaled))
+            out = out.and_also(shape, float(value), np.asarray(theta, dtype=np.float64))
+        return out
+
+
+def _is_scaled(kernel: Any) -> bool:
+    return type(kernel.k2) is ScaledRBF
+
+
+def _units(kernel: Any) -> np.ndarray | None:
+    return kernel.k2.units if _is_scaled(kernel) else None
+
+
+_KEPT = "words", "lengths", "scaled", "evidence", "theta"
+
+
+def _numbers(trials: KernelTrials) -> dict[str, Any]:
+    shapes = [list(each) for each in zip(*trials.evidence, strict=True)]
+    values = [float(value) for value in trials.evidence.values()], list(trials.theta.values())
+    return dict(zip(_KEPT, (*shapes, *values), strict=True))
