@@ -35,7 +35,7 @@ ROOMS = {  # tokens
     "models": 83_000,
     "paper": 37_200,
     "plots": 18_400,
-    "priors": 38_600,
+    "priors": 39_200,
     "proofs": 15_000,
     "solvers": 15_900,
     "terms": 37_800,

@@ -6,6 +6,8 @@ from .base import Family, Learned, SearchEnding
 from .evidence import Evidence
 from .grid import Grid, grid
 from .inducing_covariance import InducingCovariance
+from .inducing_learning import InducingFit, learn_inducing
+from .inducing_loss import ApproximationLoss, approximation_loss
 from .integration import Integrated, integrate
 from .kernel import KernelCovariance, ScaledCovariance
 from .learning import learn
@@ -13,11 +15,13 @@ from .priors import HalfNormal, Normal, PCDeviation, PCRange, independent
 from .weights import Relevance, WeightVariances, learn_relevance
 
 __all__ = [
+    "ApproximationLoss",
     "Evidence",
     "Family",
     "Grid",
     "HalfNormal",
     "InducingCovariance",
+    "InducingFit",
     "Integrated",
     "KernelCovariance",
     "Learned",
@@ -28,9 +32,11 @@ __all__ = [
     "ScaledCovariance",
     "SearchEnding",
     "WeightVariances",
+    "approximation_loss",
     "grid",
     "independent",
     "integrate",
     "learn",
+    "learn_inducing",
     "learn_relevance",
 ]

@@ -154,10 +154,10 @@ class Dense(Matrix):
 
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
         U = to_numpy(U)
-        stripes = _stripes(U)
+        parts = stripes(U)
 
         def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
-            for i, j, part in stripes:
+            for i, j, part in parts:
                 np.matmul(block[:, : part.shape[0]], part, out=scratch[:, i:j])
             if last is not None:
                 scratch += last
@@ -196,7 +196,7 @@ class Dense(Matrix):
         yield self.X if is_numpy(self.X) else self.X.X
 
 
-def _stripes(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
+def stripes(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     """U in a few stripes of columns, those of a triangular one without the zeros below: a third of the work less."""
     n = U.shape[1]
     if n < 4 or np.tril(U, -1).any():

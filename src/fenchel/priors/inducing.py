@@ -23,15 +23,15 @@ from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST
 from ..linalg.machine import blocks, on_every_core, physical_memory
-from ..linalg.matrix_designs import Dense, array_design
+from ..linalg.matrix_designs import Dense, array_design, stripes
 from .base import Predictors, Prior
 from .latent_priors import LatentPrior, in_smaller_space
 from .predictors import Latents
 
 JITTER = 1e-10  # of the variances of the process at the points
 _MOST_JITTER = 1e-4  # a kernel that needs more is no covariance
-_KEPT_SHARE = 0.2  # of the memory there is: rows of G up to this are kept
-_KEPT_BYTES = 4.0 * 2**30  # and up to this
+_KEPT_SHARE = 0.06  # of the memory there is: rows of G up to this are kept; learning holds those of three fits
+_KEPT_BYTES = 1.0 * 2**30  # and up to this
 
 
 def whitening(K: Array) -> tuple[Array, float]:
@@ -70,6 +70,7 @@ class FeatureRows:
     def __init__(self, kernel: Any, X: Array, points: Array, U: Array, level: float) -> None:
         self.kernel, self.X, self.points, self.U, self.level = kernel, X, points, U, level
         self.shape = (X.shape[0], points.shape[0] + (level > 0.0))
+        self.stripes = stripes(U) if is_numpy(U) else []
 
     def __getitem__(self, rows: Any) -> Any:
         K = cross(self.kernel, self.X[rows], self.points)
@@ -83,7 +84,8 @@ class FeatureRows:
             return xp.concat([K @ self.U, ones], axis=1) if self.level else K @ self.U
         m = self.points.shape[0]
         out = np.empty((K.shape[0], self.shape[1]))
-        np.matmul(K, self.U, out=out[:, :m])
+        for i, j, part in self.stripes:
+            np.matmul(K[:, : part.shape[0]], part, out=out[:, i:j])
         out[:, m:] = self.level**0.5
         return out
 
@@ -130,6 +132,36 @@ class RemadeRows(Dense):
 
     def __init__(self, rows: FeatureRows) -> None:
         super().__init__(rows)
+
+    def times(self, u: Array) -> Array:
+        """K_NM (L^-T u): no row of G is made."""
+        made, u = self.X, to_numpy(u)
+        M = made.points.shape[0]
+        inner, constant = to_numpy(made.U) @ u[:M], made.level**0.5 * u[M:].sum(axis=0)
+        out = np.empty((self.shape[0], *u.shape[1:]))
+
+        def stretch(start: int, stop: int) -> None:
+            for some in blocks(start, stop, M):
+                np.matmul(cross(made.kernel, made.X[some], made.points), inner, out=out[some])
+
+        on_every_core(self.shape[0], M, stretch)
+        out += constant
+        return out
+
+    def adjoint(self, a: Array) -> Array:
+        made, a = self.X, to_numpy(a)
+        M = made.points.shape[0]
+
+        def stretch(start: int, stop: int) -> np.ndarray:
+            total = np.zeros((M, *a.shape[1:]))
+            for some in blocks(start, stop, M):
+                total += to_numpy(cross(made.kernel, made.X[some], made.points)).T @ a[some]
+            return total
+
+        points = to_numpy(made.U).T @ np.sum(on_every_core(self.shape[0], M, stretch), axis=0)
+        if not made.level:
+            return points
+        return np.concatenate([points, made.level**0.5 * np.sum(a, axis=0, keepdims=True)])
 
     def take(self, rows: Any) -> Dense:
         return self.X.at(self.X.X[rows]).design()[0]

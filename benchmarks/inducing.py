@@ -1,0 +1,106 @@
+"""The bound on what inducing points cost, against the exact process, on random problems.
+
+    python benchmarks/inducing.py [--problems 200] [--rows 1500] [--seed 0]
+
+Each problem draws a likelihood (counts, binary under the tilted bound and without one, Gaussian, survival, softmax),
+1 to 10 columns, a kernel with its lengths and variance, a number of rows and of points (chosen by weighted pivots after
+a first fit). Asserted: the bound is never below the loss of elbo against the exact fit, and at most 3 times it where
+the loss is between 0.01 and 10 nats. The last table has two bounds of the exact logit side by side: strong concavity,
+a proof for the exact expectations, and the dual of the tilted bound at its own fit, a proof for the tilted elbo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
+
+import fenchel
+from fenchel.hyperparameters import approximation_loss
+from fenchel.likelihoods import BernoulliLogit, Gaussian, Likelihood, MultinomialLogit, Poisson, Weibull
+from fenchel.priors import DenseCovariance, InducingPoints
+from fenchel.priors.pivots import choose_rows
+
+KINDS = ("counts", "tilted", "exact", "gaussian", "survival", "softmax")
+LEVEL = 4.0  # prior variance of the constant
+
+
+def drawn(kind: str, f: np.ndarray, rng: np.random.Generator) -> tuple[Likelihood, np.ndarray]:
+    """A likelihood of that kind, and targets about the function values f."""
+    n = f.size
+    if kind == "counts":
+        return Poisson(), rng.poisson(np.exp(np.minimum(f, 4.0))).astype(float)
+    if kind == "gaussian":
+        noise = float(rng.uniform(0.05, 1.0))
+        return Gaussian(noise), f + noise**0.5 * rng.normal(size=n)
+    if kind == "survival":
+        event = rng.random(n) < 0.8
+        return Weibull(1.5, event), np.exp(f) * rng.weibull(1.5, size=n) + 1e-6
+    if kind == "softmax":
+        scores = np.column_stack([f, -f, 0.5 * np.abs(f)]) + rng.gumbel(size=(n, 3))
+        return MultinomialLogit(3, bound="tilted"), np.argmax(scores, axis=1).astype(float)
+    return BernoulliLogit(kind), (f + rng.logistic(size=n) > 0.0).astype(float)
+
+
+def losses(seed: int, kind: str, most_rows: int) -> dict[str, float]:
+    """One problem: what the points cost, and the bound."""
+    rng = np.random.default_rng(seed)
+    n, D = int(rng.integers(100, most_rows)), int(rng.integers(1, 11))
+    n = n // 2 if kind == "softmax" else n  # three covariances
+    X, length = rng.normal(size=(n, D)), float(rng.uniform(0.5, 1.5)) * D**0.5
+    variance = float(rng.uniform(0.5, 4.0))
+    kernel = (
+        variance * [RBF(length), Matern(length, nu=1.5), Matern(length, nu=2.5), RationalQuadratic(length)][seed % 4]
+    )
+    f = 1.5 * np.sin(2.0 * X[:, 0]) + (X[:, 1] if D > 1 else 0.0)
+    likelihood, y = drawn(kind, f, rng)
+    M = int(np.exp(rng.uniform(np.log(8), np.log(max(9, n // 2)))))
+    began = time.perf_counter()
+    points = X[choose_rows(kernel, X, M)]
+    first = fenchel.infer(likelihood, InducingPoints(kernel, X, points, level=LEVEL), y)
+    weights = np.sum(first.lam + first.alpha**2, axis=1)[:n]
+    prior = InducingPoints(kernel, X, X[choose_rows(kernel, X, M, weights)], level=LEVEL)
+    few = fenchel.infer(likelihood, prior, y, tol=1e-11)
+    bound = approximation_loss(few, prior)
+    middle = time.perf_counter()
+    dense = DenseCovariance(kernel(X) + LEVEL)
+    exact = fenchel.infer(likelihood, dense, y, tol=1e-11)
+    out = {"n": n, "D": D, "M": len(prior.rows.points), "loss": exact.elbo - few.elbo, "bound": bound.bound}
+    out |= {"rounding": exact.gap + few.gap, "seconds": middle - began, "exact_seconds": time.perf_counter() - middle}
+    if kind == "exact":
+        tilted = fenchel.infer(BernoulliLogit("tilted"), prior, y, tol=1e-11)
+        out["tilted_bound"] = approximation_loss(tilted, prior).bound
+        out["tilted_loss"] = fenchel.infer(BernoulliLogit("tilted"), dense, y, tol=1e-11).elbo - tilted.elbo
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+    for i in range(args.problems):
+        kind = KINDS[i % len(KINDS)]
+        row = losses(args.seed + i, kind, args.rows)
+        found[kind].append(row)
+        assert row["loss"] <= row["bound"] + row["rounding"] + 1e-8, (i, kind, row)
+    print(f"{'likelihood':>10}{'problems':>10}{'judged':>8}{'ratio: median':>15}{'largest':>9}{'below loss':>12}")
+    for kind, rows in found.items():
+        judged = [r["bound"] / r["loss"] for r in rows if 0.01 <= r["loss"] <= 10.0]
+        below = sum(r["bound"] + r["rounding"] + 1e-8 < r["loss"] for r in rows)
+        middle, largest = (np.median(judged), max(judged)) if judged else (np.nan, np.nan)
+        print(f"{kind:>10}{len(rows):>10}{len(judged):>8}{middle:>15.2f}{largest:>9.2f}{below:>12}", flush=True)
+        assert not judged or largest <= 3.0, kind
+    print("\nthe exact logit: strong concavity, and the tilted dual at its own fit (nats)")
+    print(f"{'N':>6}{'D':>4}{'M':>5}{'loss':>10}{'concavity':>11}{'tilted loss':>13}{'tilted bound':>14}")
+    for r in sorted((r for r in found["exact"] if 0.01 <= r["loss"] <= 10.0), key=lambda r: r["loss"])[:12]:
+        numbers = f"{r['loss']:>10.3g}{r['bound']:>11.3g}{r['tilted_loss']:>13.3g}{r['tilted_bound']:>14.3g}"
+        print(f"{r['n']:>6.0f}{r['D']:>4.0f}{r['M']:>5.0f}{numbers}")
+
+
+if __name__ == "__main__":
+    main()
