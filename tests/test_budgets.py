@@ -16,18 +16,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 312, "lines": 80_000, "tokens": 650_500, "isinstance": 244, "getattr": 145}
+LIMITS = {"modules": 316, "lines": 80_000, "tokens": 650_500, "isinstance": 244, "getattr": 145}
 ROOMS = {  # tokens
     "(top)": 34_000,
     "corrections": 50_200,
     "criticism": 12_200,
     "datasets": 4_900,
     "distributed": 20_600,
-    "estimators": 23_400,
+    "estimators": 24_500,
     "factors": 27_200,
     "files": 12_000,
     "gmrf": 32_900,
-    "hyperparameters": 48_500,
+    "hyperparameters": 51_000,
     "inputs": 12_300,
     "iterative": 19_500,
     "likelihoods": 67_100,
