@@ -345,8 +345,7 @@ def test_crossed_terms_against_weighted_draws():
     fit = fenchel.fit(
         "y ~ x + (1|g) + (1|item)", TABLE, "bernoulli", priors={"(1|g)": (3.0, 0.05), "(1|item)": (1.0, 0.05)}
     )
-    found, drawn = fit.solution.corrected(), fit.solution.importance(2**15)
-    assert found.method == "collapsed"
+    found, drawn = collapse(fit.solution), fit.solution.importance(2**15)
     assert found.n_groups == 30
     assert abs(found.log_evidence - drawn.log_evidence) < 0.01 + 4.0 * drawn.log_evidence_se
     apart = (found.latents().mean - drawn.latents().mean) / found.latents().sd
@@ -408,8 +407,7 @@ def test_coefficients_lean_as_their_posterior_does():
     g = np.repeat(np.arange(12), 3)
     y = rng.poisson(np.exp(-1.5 + sd * rng.normal(size=12)[g]))
     ones = np.ones((g.size, 1))
-    found = Model(Poisson(), y, ones, ones, g, np.eye(1) / sd**2, wide).solution().corrected()
-    assert found.method == "collapsed"
+    found = collapse(Model(Poisson(), y, ones, ones, g, np.eye(1) / sd**2, wide).solution())
     level = np.linspace(-6.0, 1.5, 1201)
     x, w = np.polynomial.hermite_e.hermegauss(60)
     eta = level[:, None, None] + sd * x

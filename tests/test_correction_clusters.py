@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from scipy.interpolate import CubicSpline
 
 import fenchel
 import fenchel.corrections.corrected as module
 from fenchel import gates
 from fenchel.corrections.clusters import clusters_of, labels_of
+from fenchel.corrections.collapsed import collapse
 from fenchel.likelihoods import BernoulliLogit, BernoulliProbit
-from fenchel.priors import DenseCovariance, Features
+from fenchel.priors import DenseCovariance, Features, SparsePrecision
 
 ROOT = Path(__file__).parent.parent
 
@@ -120,6 +122,40 @@ def test_errors_of_groups_are_as_stated(brute, kind):
     assert one is not None
     assert abs(one.error) <= 3.0 * one.stated + 1e-3
     assert one.sd_error <= 0.1 or not one.marginals
+
+
+@pytest.mark.parametrize(("i", "kind", "method"), [(0, "bernoulli", "clusters"), (4, "gamma", "collapsed")])
+def test_in_a_small_table_the_smaller_error_decides(brute, i, kind, method):
+    rng = np.random.default_rng([77, i])
+    groups, size = int(rng.choice([5, 8, 12, 20])), int(rng.choice([3, 4, 6]))
+    group = np.repeat(np.arange(groups), size)
+    X = np.column_stack([np.ones(group.size), rng.normal(size=group.size)])
+    sd = np.array([3.0, 3.0, 10 ** rng.uniform(-0.5, 0.5)])
+    eta = X @ rng.normal(size=2) + sd[2] * rng.normal(size=groups)[group]
+    likelihood, y = brute.observed(kind, eta, rng)
+    truth = brute.grouped_truth(likelihood, y, X, group, sd).log_evidence
+    Q = sp.diags_array(1.0 / np.r_[sd[:2], np.full(groups, sd[2])] ** 2).tocsc()
+    prior = SparsePrecision(Q, design=sp.csr_array(np.concatenate([X, np.eye(groups)[group]], axis=1)))
+    solution = fenchel.infer(likelihood, prior, y)
+    found = solution.corrected()
+    assert found.method == method
+    other = collapse(solution) if method == "clusters" else module.Corrected(solution, lines_of(solution))
+    assert abs(found.log_evidence - truth) < 0.5 * abs(other.log_evidence - truth)
+
+
+def lines_of(solution):
+    return solution.posterior.factor.predictors.lines()
+
+
+def test_pairs_alone_serve_where_triples_count_for_nothing(monkeypatch):
+    y, X, group = toenails(60, sd=1.0, seed=1)
+    solution = grouped_fit(y, X, group, np.array([1.0, 1.0, 0.8]))
+    alone = module.Corrected(solution, lines_of(solution))
+    monkeypatch.setattr(module, "_PAIRS_SUFFICE", 0.0)
+    whole = module.Corrected(solution, lines_of(solution))
+    assert alone._clusters is None
+    assert alone.log_evidence_se < 0.01
+    assert abs(alone.log_evidence - whole.log_evidence) <= 2.0 * alone.log_evidence_se + 1e-4
 
 
 def test_clusters_are_found_from_correlations():

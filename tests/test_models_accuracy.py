@@ -8,6 +8,7 @@ import pytest
 
 import fenchel
 from fenchel import gates
+from fenchel.hyperparameters.integration import integrating
 from fenchel.models import accuracy
 
 RNG = np.random.default_rng(3)
@@ -63,6 +64,17 @@ def test_where_integration_is_dear_the_mode_is_corrected(unasked):
     np.testing.assert_allclose(found.coefficients["sd"], again.at(rows).sd)
     assert found.corrected() is found
     assert fit("b ~ x", "bernoulli").accuracy == "corrected; no hyperparameters"  # nothing to integrate over
+
+
+def test_an_integration_that_does_not_resolve_theta_is_not_used_unasked(unasked):
+    unasked.setattr(integrating, "RULES_APART", -1.0)
+    found, asked = fit(), fit(integrate="auto")
+    assert found.accuracy.startswith("corrected at the mode: not integrated, as two rules of integration are ")
+    assert found.summary().splitlines()[0] == found.accuracy
+    assert found.integrated is None
+    assert found.found.maximises == "corrected"
+    assert asked.integrated is not None
+    assert not asked.integrated.resolved
 
 
 def test_where_everything_is_dear_it_is_the_plain_fit_with_its_price(unasked):

@@ -33,7 +33,11 @@ _MOVED = (
     "marginals move far from q's where observations hang together, and may be off: "
     'compare importance(), and start from bound="exact" if q is of another'
 )
-_SMALL = 0.03  # nats: with such an error whichever is cheaper, groups or an expansion, is taken alone
+_SMALL = 0.03  # nats: with such an error whichever is cheaper, groups or an expansion, is taken alone,
+_SMALL_BETWEEN = 0.1  # and with such a one where differences between theta are wanted, which have far less of it
+_FEW_ROWS = 200  # up to which both are computed, where
+_TELLING = 0.002  # nats is less than the error of groups,
+_CLEARLY = 0.5  # and the expansion is taken with less than so much of that error
 _LARGE = 0.25  # nats, and
 _SHARE = 0.05  # of own terms and pairs: an error above both is not to be trusted
 _WITHIN = 0.25  # of what clusters say beyond their pairs that may be wrong: benchmarks/correction_errors.py
@@ -78,6 +82,7 @@ class Corrected(Stored, PosteriorOnGrids):
     """
 
     method = "clusters"
+    methods = "clusters", "neighbours", "drawn sites"  # of an expansion
     _exact: LowRank | None = None
     _clusters: ClusterTerms | None = None
     _triples: float  # nats that may be left out
@@ -236,14 +241,19 @@ class Corrected(Stored, PosteriorOnGrids):
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed | Interpolated | ImportanceSample:
+def correct(
+    solution: GaussianFit, rough: bool = False, method: str | None = None
+) -> Corrected | Collapsed | Interpolated | ImportanceSample:
     """The corrected posterior of a fit: groups integrated out where it has some, or an expansion about q.
 
-    Whichever is cheaper comes first. Where neither reaches it is an importance sample, which says so.
+    Whichever is cheaper comes first; in a small table it is the one with the smaller error. Where neither reaches it is
+    an importance sample, which says so.
 
-    ``rough``: its error from some triples of sites, enough to tell whether to trust it.
+    ``rough``: one of several theta, its error from some triples of sites, enough to tell whether to trust it.
+    ``method``: that of the correction at a theta nearby, which is taken here too if it is to be trusted: between two
+    methods their errors would pass for a slope.
     """
-    from .collapsed import collapse
+    from .collapsed import Collapsed, collapse
     from .importance import importance
     from .interpolated import Interpolated
 
@@ -254,11 +264,19 @@ def correct(solution: GaussianFit, rough: bool = False) -> Corrected | Collapsed
         return importance(solution).instead_of("the prior has an extra variance")
     if solution.likelihood.objective.conjugate:
         return Interpolated(solution)  # q is the posterior
-    groups = collapse(solution, *gates.COLLAPSED_FIRST)
-    if groups is not None and groups.trusted and groups.log_evidence_se <= _SMALL:
-        return groups
+    small = _SMALL_BETWEEN if rough else _SMALL
+    expands, collapses = method in Corrected.methods, method == Collapsed.method
+    groups = None if expands else collapse(solution, *(() if collapses else gates.COLLAPSED_FIRST))
+    good = groups is not None and groups.trusted and (collapses or groups.log_evidence_se <= _SMALL)
+    if groups is not None and good:
+        few = solution.posterior.active.size <= _FEW_ROWS
+        if collapses or not few or groups.log_evidence_se <= _TELLING:
+            return groups
     found = _sized(solution, solution.posterior.factor.predictors.lines(), rough)
-    if found.trusted and found.log_evidence_se <= _SMALL:
+    if groups is not None and good:
+        better = found.trusted and found.log_evidence_se < _CLEARLY * groups.log_evidence_se
+        return found if better else groups
+    if found.trusted and (expands or found.log_evidence_se <= small):
         return found
     groups = collapse(solution)
     if groups is not None and groups.trusted and not (found.trusted and found.log_evidence_se < groups.log_evidence_se):

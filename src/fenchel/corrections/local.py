@@ -3,7 +3,8 @@
 Columns of Vt die out with distance. Seeds that are far apart share one solve, V W' (sum of +-e_n), and every site reads
 its covariance with the seed nearest to it. Colours of the graph (more than three reaches apart, so that what other
 seeds add, at random signs, is small) make each site a seed once. How far to reach is read off a few columns solved by
-themselves, which also say what is left beyond: its mean is added, times N, and its standard error is part of the error.
+themselves, which also say what is left beyond and what other seeds did: the mean of the first is added, times N, and
+its standard error and the size of the second are part of the error.
 Latents that touch a good part of all rows (an intercept, a covariate) are no neighbours: what a pair shares through
 them alone is left out; it is about 1/N of a correlation.
 """
@@ -86,7 +87,7 @@ def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
     graph, part, scale = Graph(correlations), correlations.covariances.part, correlations.scale
     variance = part.inverse_diagonal()
     latent_scale = np.where(variance > 0.0, 1.0 / np.sqrt(np.where(variance > 0.0, variance, 1.0)), 0.0)
-    beyond = _probed(graph, part, scale, c)
+    probes, beyond, within = _probed(graph, part, scale, c)
     reach, colour = _reach(graph, beyond)
     n, L = scale.size, variance.size
     sums, of_sites, of_latents = np.zeros(2), np.zeros((n, TERMS)), np.zeros((L, TERMS))
@@ -114,7 +115,9 @@ def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
             of_latents[hubs, k] = c[:, k] @ power
     far = beyond[:, reach] / 2.0  # each pair is seen from both of its ends
     total = 0.5 * float(sums[0]) + n * float(far.mean())
-    error = n * float(far.std(ddof=1)) / float(np.sqrt(far.size)) + 0.5 * float(sums[1]) + _ENOUGH * abs(total)
+    off = (within[:, reach] - np.sum(c[probes, 1:TERMS] * of_sites[probes, 1:], axis=1)) / 2.0  # what other seeds did
+    error = 0.5 * float(sums[1]) + _ENOUGH * abs(total) + n * abs(float(off.mean()))
+    error += n * float(far.std(ddof=1) + off.std(ddof=1)) / float(np.sqrt(far.size))
     return Neighbours(total, error, of_sites, of_latents)
 
 
@@ -152,24 +155,32 @@ def patch_triples(correlations: Correlations, c: np.ndarray) -> float:
     return triples_among(c[some], np.clip(V * scale * scale[:, None], -1.0, 1.0)) * correlations.groups.n / some.size
 
 
-def _probed(graph: Graph, part: Factorisation, scale: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """sum of log(1 + u) beyond each reach (probes, reaches), of some sites with all others."""
+def _probed(
+    graph: Graph, part: Factorisation, scale: np.ndarray, c: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some sites, sums of log(1 + u) of them with all others beyond each reach (probes, reaches), and of u within it.
+
+    The latter of the first terms of u, which sums over neighbours have too.
+    """
     n, most = scale.size, _SOLVES // 2
     probes = np.random.default_rng(0).choice(np.flatnonzero(graph.home >= 0), _PROBES, replace=n < _PROBES)
     z = part.solve(graph.W[probes].T.toarray())
     R = np.clip(np.asarray(graph.W @ z) * scale[:, None] * scale[probes], -1.0, 1.0)
-    out = np.empty((probes.size, most + 1))
+    beyond, within = np.empty((2, probes.size, most + 1))
     for j, site in enumerate(probes):
         near = np.flatnonzero((np.abs(R[:, j]) > _NOTHING) & (np.arange(n) != site))
         u, p = np.zeros(near.size), np.ones(near.size)
         for k in range(1, c.shape[1]):
             p = p * R[near, j]
             u += p * c[near, k] * c[site, k]
+            if k == TERMS - 1:
+                first = u.copy()
         home = graph.home[near]
         at = np.where(home >= 0, graph.distances(int(graph.home[site]), most)[home], most + 1)
         shells = np.bincount(at, weights=np.log1p(np.maximum(u, -0.9)), minlength=most + 2)
-        out[j] = np.cumsum(shells[::-1])[::-1][1:]  # beyond reach 0, 1, ..., most
-    return out
+        beyond[j] = np.cumsum(shells[::-1])[::-1][1:]  # reach 0, 1, ..., most
+        within[j] = np.cumsum(np.bincount(at, weights=first, minlength=most + 2))[:-1]
+    return probes, beyond, within
 
 
 def _reach(graph: Graph, beyond: np.ndarray) -> tuple[int, np.ndarray]:

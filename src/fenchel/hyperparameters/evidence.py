@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import gates
 from ..checks import instance
+from ..corrections.collapsed import Collapsed
 from ..corrections.corrected import correct
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood, Targets
@@ -35,7 +36,6 @@ from .correction_model import CorrectionModel
 from .mode import Coordinates
 
 if TYPE_CHECKING:
-    from ..corrections.collapsed import Collapsed
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
     from ..corrections.interpolated import Interpolated
@@ -327,7 +327,7 @@ class CorrectedEvidence(Evidence):
             there, (low, high) = theta.copy(), self.bounds[i]
             there[i] += STEP_TO_SLOPE if theta[i] + STEP_TO_SLOPE <= high else -min(STEP_TO_SLOPE, theta[i] - low)
             self.allowed_gap = None  # a loose fit's correction would be another function of theta
-            known.append((there, self._gain(correct(self.fit(there), rough=True))))
+            known.append((there, self._gain(correct(self.fit(there), True, found.method))))
         thetas, gains = (np.array(each) for each in zip(*known, strict=True))
         at = Coordinates.straight(theta, free, STEP_TO_SLOPE * np.eye(len(free)))
         self.model = CorrectionModel(at, thetas[np.isfinite(gains)], gains[np.isfinite(gains)])
@@ -343,7 +343,7 @@ class CorrectedEvidence(Evidence):
             value, gradient = super().__call__(theta)
             return value + float(self.model(theta[None])[0]), gradient + self.model.slope(theta)
         self.allowed_gap = None
-        found, (value, slope) = correct(self.fit(theta), rough=True), self.log_prior(theta)
+        found, (value, slope) = correct(self.fit(theta), True, Collapsed.method), self.log_prior(theta)
         exact: Any = found.as_solution()
         if exact is None or not found.nearer:
             return np.nan, slope

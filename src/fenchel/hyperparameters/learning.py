@@ -166,7 +166,7 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
     if evidence.likelihood.objective.conjugate:
         best.maximises = "corrected"
         return best
-    out, found = best, correct(best.solution)
+    out, found = best, correct(best.solution, rough=True)
     if not found.nearer:
         warnings.warn(f"learn: {doubt_of(found)}.", stacklevel=3)
         best.doubt = doubt_of(found)
@@ -176,7 +176,7 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
         evidence.begin(out.solution)
         exact = evidence.about(before, found)
         out = Search(evidence, max_iter, gtol, report).run(before)
-        found = correct(out.solution)
+        found = correct(out.solution, True, found.method)
         missed = abs(found.log_evidence + evidence.log_prior(out.theta)[0] - out.objective)
         if exact or (missed <= MISSED and np.abs(out.theta - before).max(initial=0.0) <= NEAR):
             break

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import gates
 from ..checks import choice
+from ..corrections import correct
 from ..files import is_loading, next_search, searched
 from ..hyperparameters.integration import composite
 
@@ -120,7 +121,7 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
 
 def _priced(plain: FitTables) -> tuple[float, str]:
     """Seconds of a correction, and why it is not to be used."""
-    found, rows = plain.solution.corrected(), plain.model.n_rows[1]
+    found, rows = correct(plain.solution, rough=True), plain.model.n_rows[1]
     always, row, pair = _CORRECTION.get(found.method, _OTHER_CORRECTION)
     seconds = always + row * rows + pair * rows**2
     return seconds, "" if found.nearer else f"a correction is not to be used: {found.status}"

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from .. import gates
 from ..checks import Refusal, choice, problem
+from ..corrections import correct
 from ..files import is_loading, next_search
 from ..hyperparameters.integration import integrate
 from ..hyperparameters.learning import learn
@@ -149,13 +150,15 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
     if plan.method is not None:
         points = {**points, "evidence": "corrected" if plan.corrects else "elbo"}
         mixture = integrate(*data, weights=target.weights, mode=found, method=plan.method, **points)
-    elif plan.corrects and found.likelihood.objective.conjugate:
+        if not mixture.resolved and dial.accuracy == "auto" and dial.integrate is None:  # nobody asked for it
+            plan, mixture = plan._replace(why=f"not integrated, as {'; '.join(mixture.doubts)}"), None
+    if mixture is None and plan.corrects and found.likelihood.objective.conjugate:
         found.maximises = "corrected"  # the elbo is the evidence
-    elif plan.corrects:
+    elif mixture is None and plan.corrects:
         if found.theta.size:
             again = {**search, "n_restarts": 0, "theta": found.theta}
             found = learn(*data, weights=target.weights, evidence="corrected", **again)
-        answers = found.correction or found.solution.corrected()
+        answers = found.correction or correct(found.solution, rough=True)
         if not answers.nearer:
             plan, answers = plan._replace(why=f"a correction is not to be used: {answers.status}"), None
     fit = FittedModel(fitted, found, mixture, answers, why=plan.why)

@@ -66,6 +66,8 @@ class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
     method : "grid", "ccd", "star" or "none"
     doubts : list of str
         Why the integration is not to be believed, a sentence each; they come first in ``status``.
+    resolved : bool
+        Whether the points resolve the posterior of theta: two rules over them agree.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
         self.thetas, self.solutions = np.array([p.theta for p in points]), [p.solution for p in points]
         self.log_evidence, self.log_evidence_error = float(summary["log_evidence"]), float(summary["error"])
         self.n_fits, self.method, self.notes = int(summary["n_fits"]), str(summary["method"]), list(summary["notes"])
-        self.doubts = list(summary["doubts"])
+        self.doubts, self.resolved = list(summary["doubts"]), bool(summary["resolved"])
 
     # -- the certificate ---------------------------------------------------------------------------
     @property

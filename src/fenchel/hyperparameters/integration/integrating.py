@@ -219,8 +219,8 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     w = np.exp(log_w - rule)
     kept = np.flatnonzero(w > LEAST_SHARE)
     notes += _at_bounds(fitter, through)
-    doubts = [doubt] if doubt else []
-    if abs(total - rule) > RULES_APART:
+    doubts, resolved = [doubt] if doubt else [], abs(total - rule) <= RULES_APART
+    if not resolved:
         apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
         doubts.append(f"{apart}: the points do not resolve the posterior of theta; state priors of it")
         through.match(laid.design.u, w)
@@ -240,6 +240,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         "method": word,
         "notes": notes,
         "doubts": doubts,
+        "resolved": resolved,
     }
     peak = centre.peak if beyond else mode.theta
     theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through, peak)
@@ -262,7 +263,7 @@ def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> I
     summary: dict[str, Any] = {"evidence": "corrected" if beyond else "elbo", "log_evidence": value, "error": 0.0}
     doubt = doubt_of(point.corrected) if point.corrected is not None else ""
     summary |= {"n_fits": fitter.n_fits, "method": "none", "notes": [*notes, "no hyperparameter to integrate over"]}
-    summary["doubts"] = [doubt] if doubt else []
+    summary |= {"doubts": [doubt] if doubt else [], "resolved": True}
     theta = ThetaPosterior(fitter.evidence.names, mode.theta, [], None)
     return Integrated([point], np.ones(1), theta, family, mode, summary)
 

@@ -197,6 +197,7 @@ class Fitter:
     n_fits: int = 0
     kept: list[dict[str, Any]] | None = None
     around: tuple[list[Point], np.ndarray] | None = None
+    method: str | None = None  # of the correction at the mode
 
     def start_from(self, points: Sequence[Point]) -> None:
         """Later fits start on the plane through these, the nearest of them last."""
@@ -213,7 +214,7 @@ class Fitter:
         out = []
         for point in points:
             if point.corrected is None:
-                point = replace(point, corrected=correct(point.solution, rough=True))
+                point = replace(point, corrected=correct(point.solution, True, self.method))
                 self.finished.keep(point)
             out.append(point)
         return out
@@ -228,7 +229,7 @@ class Fitter:
         names = [_name(theta, sloped or _name(theta, True) in known) for theta in thetas]
         wanted = zip(names, thetas, np.broadcast_to(plain, len(thetas)), strict=True)
         items = {name: (theta, self.beyond and not light) for name, theta, light in wanted if name not in known}
-        shared = _Shared(self.evidence, self.around, sloped, self.kept)
+        shared = _Shared(self.evidence, self.around, sloped, self.kept, self.method)
         run_tasks(
             _Shared.fitted,
             list(items.values()),
@@ -257,13 +258,16 @@ class _Shared(NamedTuple):
     around: tuple[list[Point], np.ndarray] | None
     sloped: bool
     kept: list[dict[str, Any]] | None = None
+    method: str | None = None
 
     def fitted(self, item: tuple[np.ndarray, bool]) -> Point:
         """The fit at one theta, with its correction or without."""
         theta, beyond = item
         if self.kept is not None:
-            return restored_at(self.evidence, nearest(self.kept, theta, self.sloped), beyond)
-        return fitted_at(self._begun(theta), theta, beyond, self.sloped)
+            point = restored_at(self.evidence, nearest(self.kept, theta, self.sloped))
+        else:
+            point = fitted_at(self._begun(theta), theta, self.sloped)
+        return replace(point, corrected=correct(point.solution, True, self.method)) if beyond else point
 
     def _begun(self, theta: np.ndarray) -> Evidence:
         """The evidence with the start of a fit at theta: a smooth function through the nearest fits."""
@@ -285,13 +289,12 @@ class _Shared(NamedTuple):
         return own
 
 
-def fitted_at(evidence: Evidence, theta: np.ndarray, beyond: bool, sloped: bool) -> Point:
+def fitted_at(evidence: Evidence, theta: np.ndarray, sloped: bool) -> Point:
     """One fit, which leaves ``evidence`` as it was: the same whatever has been fitted before it."""
     own = copy.copy(evidence)
     gradient = own(theta)[1] if sloped else None
     solution = own.solution if sloped else own.fit(theta)
-    found = correct(solution, rough=True) if beyond else None
-    return Point(np.array(theta), float(own.log_prior(theta)[0]), solution, found, gradient)
+    return Point(np.array(theta), float(own.log_prior(theta)[0]), solution, None, gradient)
 
 
 def nearest(kept: list[dict[str, Any]], theta: np.ndarray, sloped: bool) -> dict[str, Any]:
@@ -303,13 +306,12 @@ def nearest(kept: list[dict[str, Any]], theta: np.ndarray, sloped: bool) -> dict
     return some[int(np.argmin(away))]
 
 
-def restored_at(evidence: Evidence, numbers: dict[str, Any], beyond: bool) -> Point:
+def restored_at(evidence: Evidence, numbers: dict[str, Any]) -> Point:
     """The fit at one theta from its numbers."""
     theta = np.asarray(numbers["theta"], dtype=np.float64)
     first, likelihood = evidence.split(theta)
     solution = restored(Problem(likelihood, evidence.family.at(first), evidence.targets), numbers["solution"])
-    found = correct(solution, rough=True) if beyond else None
-    return Point(theta, float(evidence.log_prior(theta)[0]), solution, found, numbers["gradient"])
+    return Point(theta, float(evidence.log_prior(theta)[0]), solution, None, numbers["gradient"])
 
 
 @dataclass(frozen=True)
@@ -354,6 +356,7 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
     fitter.evidence.begin(learned.solution)
     (here,) = fitter.at([learned.theta], sloped=True)
     known, beyond = [here] if beyond else [], beyond and here.usable
+    fitter.method = None if here.corrected is None else here.corrected.method
     fitter.evidence.begin(here.solution)
     around: list[Point] = []
 
