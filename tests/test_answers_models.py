@@ -152,7 +152,7 @@ QUESTIONS = {
     "simulate": lambda fit: total(pd.factorize(np.ravel(fit.simulate(2, rng=0)), sort=True)[0]),
     "survival": lambda fit: total(fit.survival(NEW, [0.5, 1.0], interval=0.9, size=100)),
     "contrast": lambda fit: total(fit.contrast({"x": [1.0]}, {"x": [0.0]})),
-    "average effect": lambda fit: total(fit.average_effect("x", size=100)),
+    "slopes": lambda fit: total(fit.slopes("x", groups="own").drop(columns=["term", "contrast"])),
     "loo": lambda fit: fit.loo().elpd,
     "loo corrected": lambda fit: fit.loo(corrected=True).elpd,
     "waic": lambda fit: fit.waic().elpd,
@@ -160,7 +160,7 @@ QUESTIONS = {
     "folds": lambda fit: fit.k_fold(3, learn=False).elpd,
     "priors": lambda fit: len(fit.priors),
 }
-ONCE = ("loo corrected", "groups left out", "folds", "simulate", "average effect")  # slow: of some models alone
+ONCE = ("loo corrected", "groups left out", "folds", "simulate", "slopes")  # slow: of some models alone
 
 
 def answers(name: str, path: Path) -> dict[str, float | str]:

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 316, "lines": 80_000, "tokens": 650_500, "isinstance": 244, "getattr": 145}
+LIMITS = {"modules": 325, "lines": 82_000, "tokens": 670_000, "isinstance": 244, "getattr": 145}
 ROOMS = {  # tokens
     "(top)": 34_000,
     "corrections": 50_200,
@@ -27,12 +27,12 @@ ROOMS = {  # tokens
     "factors": 27_200,
     "files": 12_000,
     "gmrf": 32_900,
-    "hyperparameters": 51_000,
+    "hyperparameters": 52_000,
     "inputs": 12_300,
     "iterative": 19_500,
     "likelihoods": 67_100,
     "linalg": 67_400,
-    "models": 83_000,
+    "models": 90_000,
     "paper": 37_200,
     "plots": 18_400,
     "priors": 39_200,

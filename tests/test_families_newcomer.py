@@ -51,7 +51,9 @@ def test_effects_of_classes_go_by_the_term_and_by_its_column():
     ("name", "args"),
     [
         ("contrast", ({"x": [0.0]}, {"x": [1.0]})),
-        ("average_effect", ("x",)),
+        ("means", ()),
+        ("comparisons", ("x",)),
+        ("slopes", ("x",)),
         ("simulate", ()),
         ("exceedance", ({"x": [0.0]}, 0.5)),
         ("to_arviz", ()),
@@ -171,10 +173,10 @@ def test_rows_of_a_hurdle_add_over_its_parts():
         fenchel.compare({"split": split, "other": other})
 
 
-@pytest.mark.parametrize("name", ["contrast", "average_effect", "k_fold", "plot_check", "to_arviz"])
+@pytest.mark.parametrize("name", ["contrast", "comparisons", "k_fold", "plot_check", "to_arviz"])
 def test_what_a_hurdle_does_not_answer_names_its_parts(hurdle, name):
     with pytest.raises(Refusal, match=rf"^{name}: a hurdle .* two models; expected fit\.count\.{name} .* fit\.zero\."):
-        getattr(hurdle, name)(*{"contrast": (None, None), "average_effect": ("x",)}.get(name, ()))
+        getattr(hurdle, name)(*{"contrast": (None, None), "comparisons": ("x",)}.get(name, ()))
 
 
 # -- durations ----------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_folds_of_a_mixture_need_hyperparameters(fit):
         k_fold(fit.likelihood, fit.found.prior, fit.model.target.y, 2, integrated="auto")
 
 
-def test_contrasts_and_average_effects_are_those_of_joint_draws(fit, data):
+def test_contrasts_and_slopes_are_those_of_joint_draws(fit, data):
     new = pd.DataFrame({"x": [1.0, -1.0], "g": [3, 99]})  # the second group is new: its variance is theta's
     draws = fit.sample(new, 20_000, 0)
     apart = fit.contrast(new[:1], new[1:], "mean").iloc[0]
@@ -116,11 +116,11 @@ def test_contrasts_and_average_effects_are_those_of_joint_draws(fit, data):
     seen = fit.contrast({"x": 1.0, "g": 3}, {"x": 0.0, "g": 5}).iloc[0]
     both = fit.sample(pd.DataFrame({"x": [1.0, 0.0], "g": [3, 5]}), 20_000, 2, kind="link")
     assert seen["mean"] == pytest.approx((both[:, 0] - both[:, 1]).mean(), abs=0.02)
-    effect = fit.average_effect("x", size=4000).iloc[0]
+    effect = fit.slopes("x", groups="own").iloc[0]
     ends = [fit.sample(data.assign(x=data["x"] + step), 4000, 3).mean(axis=1) for step in (0.001, -0.001)]
     slope = (ends[0] - ends[1]) / 0.002
-    assert effect["mean"] == pytest.approx(slope.mean(), abs=0.06 * slope.std())
-    assert effect["sd"] == pytest.approx(slope.std(), rel=0.08)
+    assert effect["estimate"] == pytest.approx(slope.mean(), abs=0.06 * slope.std())
+    assert effect["std_error"] == pytest.approx(slope.std(), rel=0.08)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_predictions_are_those_of_the_direct_engine(both):
         np.testing.assert_allclose(ours, exact, atol=0.01)
     draws = found.sample(data.iloc[:3], 2000, 0, kind="link")
     np.testing.assert_allclose(draws.mean(axis=0), direct.predict(data.iloc[:3], "link"), atol=0.06)
-    np.testing.assert_allclose(found.average_effect("x")["mean"], direct.average_effect("x")["mean"], atol=0.01)
+    np.testing.assert_allclose(found.slopes("x")["estimate"], direct.slopes("x")["estimate"], atol=0.01)
 
 
 def test_the_summary_prints_intervals(both):

@@ -105,9 +105,9 @@ def test_a_fit_corrected_by_draws_leaves_rows_out_by_cavities(fit):
     np.testing.assert_array_equal(drawn.loo().log_density, fit.loo().log_density)
 
 
-def test_groups_have_no_average_effect_and_a_loose_tol_is_refused(fit, data):
+def test_groups_have_no_slopes_and_a_loose_tol_is_refused(fit, data):
     with pytest.raises(ValueError, match="which group a row has"):
-        fit.average_effect("g")
-    assert len(fit.average_effect("x")) == 1
+        fit.comparisons("g")
+    assert len(fit.slopes("x")) == 1
     with pytest.raises(ValueError, match="tol"):
         fenchel.fit("y | trials(n) ~ x", data, family="binomial", tol=1.0)

@@ -249,7 +249,7 @@ def test_what_needs_the_rows_is_refused(pair):
     for name in ("loo", "waic", "k_fold", "leave_group_out", "corrected", "simulate", "to_arviz"):
         with pytest.raises(ValueError, match="needs rows of the fit, which are out of memory"):
             getattr(fit, name)(*(["g"] if name == "leave_group_out" else []))
-    for ask in (fit.predict, fit.sample, lambda: fit.average_effect("x")):
+    for ask in (fit.predict, fit.sample, lambda: fit.slopes("x")):
         with pytest.raises(ValueError, match="needs rows of the fit"):
             ask()
     with pytest.raises(ValueError, match="needs rows of the fit"):

@@ -231,8 +231,9 @@ def test_booleans_are_zero_and_one(data):
     one = fenchel.fit("y ~ flag", data)
     two = fenchel.fit("y ~ flag", data.assign(flag=data.flag.astype(int)))
     assert one.coefficients.loc["flag", "mean"] == pytest.approx(two.coefficients.loc["flag", "mean"])
-    assert list(one.average_effect("flag").index) == ["flag[True - False]"]
-    assert one.average_effect("flag")["mean"].iloc[0] == pytest.approx(one.coefficients.loc["flag", "mean"], abs=0.02)
+    found = one.comparisons("flag")
+    assert list(found["contrast"]) == ["True - False"]
+    assert found["estimate"].iloc[0] == pytest.approx(one.coefficients.loc["flag", "mean"], abs=0.02)
 
 
 def test_dates_step_in_time(data):

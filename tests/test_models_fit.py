@@ -253,19 +253,19 @@ def test_contrasts(poisson, mixed):
         poisson.contrast(mixed.head(5), mixed.head(3))
 
 
-def test_average_effects(poisson, mixed):
+def test_slopes_and_comparisons(poisson, mixed):
     linear = fenchel.fit("y ~ x + f + (1|g)", mixed)
-    np.testing.assert_allclose(linear.average_effect("x")["mean"], linear.coefficients.loc["x", "mean"], rtol=0.02)
-    factor = linear.average_effect("f")
-    assert list(factor.index) == ["f[low - high]", "f[mid - high]"]
-    np.testing.assert_allclose(factor["mean"], linear.coefficients.loc[["f[T.low]", "f[T.mid]"], "mean"], atol=0.02)
-    slope = poisson.average_effect("x").loc["x"]
+    np.testing.assert_allclose(linear.slopes("x")["estimate"], linear.coefficients.loc["x", "mean"], rtol=0.02)
+    factor = linear.comparisons("f", contrast="reference")
+    assert list(factor["contrast"]) == ["low - high", "mid - high"]
+    np.testing.assert_allclose(factor["estimate"], linear.coefficients.loc[["f[T.low]", "f[T.mid]"], "mean"], atol=0.02)
+    slope = poisson.slopes("x", groups="own").iloc[0]
     expected = (poisson.coefficients.loc["x", "mean"] * poisson.predict(mixed, exposure=1)).mean()
-    assert slope["mean"] == pytest.approx(expected, rel=0.05)
+    assert slope["estimate"] == pytest.approx(expected, rel=0.05)
     with pytest.raises(Refusal, match="'z' is no covariate of the model"):
-        poisson.average_effect("z")
+        poisson.slopes("z")
     with pytest.raises(Refusal, match="says which group a row has"):
-        fenchel.fit("y ~ (1|f)", mixed).average_effect("f")
+        fenchel.fit("y ~ (1|f)", mixed).comparisons("f")
 
 
 def test_hyperparameters_have_intervals(mixed):
@@ -422,18 +422,19 @@ def test_terms_beside_a_formula(mixed):
         fenchel.Model("y ~ x", mixed, terms=["g"])
 
 
-def test_an_average_effect_is_a_slope_or_what_one_more_unit_does(poisson):
+def test_a_slope_is_not_what_one_more_unit_does(poisson):
     """Of counts exp(c + b x): a slope b E[y], one more unit (e^b - 1) E[y], averages over the rows."""
-    slope, unit = poisson.average_effect("x").iloc[0], poisson.average_effect("x", step=1).iloc[0]
+    asked = {"weights": "population", "groups": "own"}
+    slope, unit = poisson.slopes("x", **asked).iloc[0], poisson.comparisons("x", **asked).iloc[0]
     b, mean = poisson.coefficients.loc["x", "mean"], poisson.predict(exposure=1.0).mean()
-    assert slope["mean"] == pytest.approx(b * mean, rel=0.1)
-    assert unit["mean"] == pytest.approx(np.expm1(b) * mean, rel=0.1)
-    assert unit["mean"] > 1.05 * slope["mean"]
-    assert poisson.average_effect("x", step=1).index[0] == "x + 1"
-    many = poisson.average_effect("x", size=60_000).iloc[0]
-    np.testing.assert_allclose(slope[["lower", "upper"]], many[["lower", "upper"]], atol=0.06 * many["sd"])
-    link = poisson.average_effect("x", kind="link").iloc[0]
-    np.testing.assert_allclose(link[["mean", "sd"]], poisson.coefficients.loc["x", ["mean", "sd"]], rtol=1e-6)
+    assert slope["estimate"] == pytest.approx(b * mean, rel=0.1)
+    assert unit["estimate"] == pytest.approx(np.expm1(b) * mean, rel=0.1)
+    assert unit["estimate"] > 1.05 * slope["estimate"]
+    assert unit["contrast"] == "+1"
+    link = poisson.slopes("x", scale="link").iloc[0]
+    np.testing.assert_allclose(
+        link[["estimate", "std_error"]].astype(float), poisson.coefficients.loc["x", ["mean", "sd"]], rtol=1e-6
+    )
 
 
 def test_a_formula_without_a_fixed_column_is_fitted(mixed):

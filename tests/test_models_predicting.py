@@ -297,18 +297,18 @@ def test_what_an_exceedance_is_not_asked_of(data):
         cox.exceedance(None, 1.0)
 
 
-def test_average_effects_pass_over_rows_with_holes(data, monkeypatch):
+def test_slopes_pass_over_rows_with_holes(data, monkeypatch):
     fit = fenchel.fit("y ~ x * f", data)
-    plain = fit.average_effect("x", data, size=200)
+    plain = fit.slopes("x", data=data)
     holes = pd.concat([data.assign(x=np.nan), data], ignore_index=True)
-    monkeypatch.setattr(fenchel.models.averages, "_CELLS", 200 * 2 * 50)  # blocks of 50 rows, the first ones empty
-    np.testing.assert_allclose(fit.average_effect("x", holes, size=200), plain, rtol=1e-9)
-    with pytest.raises(Refusal, match="no row of new has all covariates"):
-        fit.average_effect("x", data.assign(x=np.nan), size=200)
+    monkeypatch.setattr(fenchel.models.marginal_means, "BLOCK", 20_000 * 50)  # blocks of 50 rows
+    np.testing.assert_allclose(fit.slopes("x", data=holes)["estimate"], plain["estimate"], rtol=1e-6)
+    with pytest.raises(Refusal, match="no row has all covariates"):
+        fit.slopes("x", data=data.assign(x=np.nan))
 
 
 @pytest.mark.parametrize("step", [np.nan, "one", [1.0, 2.0]])
 def test_a_step_is_one_number(data, step):
     fit = fenchel.fit("y ~ x", data)
-    with pytest.raises(Refusal, match=r"average_effect: step.*number"):
-        fit.average_effect("x", step=step)
+    with pytest.raises(Refusal, match=r"comparisons: step.*number"):
+        fit.comparisons("x", step=step)

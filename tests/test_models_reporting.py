@@ -94,7 +94,7 @@ def test_labels_come_back_as_they_came(family, labels, column):
     assert (missing[:, 1:] != None).all()  # noqa: E711
 
 
-def test_an_average_effect_is_that_of_the_rows_own_groups():
+def test_a_slope_is_that_of_the_rows_own_groups():
     rng = np.random.default_rng(7)
     of = np.repeat(np.arange(12), np.where(np.arange(12) < 2, 60, 6))  # two groups have most of the rows
     slopes = 1.0 + rng.normal(size=12) + 2.0 * (np.arange(12) < 2)
@@ -102,9 +102,9 @@ def test_an_average_effect_is_that_of_the_rows_own_groups():
     data["y"] = slopes[of] * data.x + 0.2 * rng.normal(size=of.size)
     fit = fenchel.fit("y ~ x + (x|g)", data)
     own = fit.effects["(x|g)"].xs("x", level=1)["mean"].to_numpy() + fit.coefficients.loc["x", "mean"]
-    assert fit.average_effect("x")["mean"].iloc[0] == pytest.approx(own[of].mean(), abs=0.02)
+    assert fit.slopes("x", groups="own")["estimate"].iloc[0] == pytest.approx(own[of].mean(), abs=0.02)
     first = data[data.g == 3]
-    assert fit.average_effect("x", first)["mean"].iloc[0] == pytest.approx(own[3], abs=0.05)
+    assert fit.slopes("x", data=first, groups="own")["estimate"].iloc[0] == pytest.approx(own[3], abs=0.05)
 
 
 @pytest.fixture(scope="module")

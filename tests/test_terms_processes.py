@@ -160,9 +160,9 @@ def test_the_average_slope_is_the_processes(fit):
     a = np.r_[np.ones(N), -np.ones(N)] / (2 * step * N)
     latents = fit.solution.posterior.sample_latents(20000, np.random.default_rng(0))
     want = np.asarray(latents @ np.asarray(design).ravel())
-    found = fit.average_effect("x", size=4000)
-    assert found["mean"].item() == pytest.approx(want.mean(), abs=0.1 * found["sd"].item())
-    assert found["sd"].item() == pytest.approx(np.sqrt(want.var() + a @ C @ a), rel=0.05)
+    found = fit.slopes("x")
+    assert found["estimate"].item() == pytest.approx(want.mean(), abs=0.1 * found["std_error"].item())
+    assert found["std_error"].item() == pytest.approx(np.sqrt(want.var() + a @ C @ a), rel=0.05)
 
 
 SENTENCES = {

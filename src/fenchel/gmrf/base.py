@@ -95,6 +95,8 @@ class MarkovField(Family):
         by itself, is at a step of 1/2 log(S / e), where Newton's on the information alone would be (S - e) / 2 S.
         """
         adjoint, slopes = solution.posterior.adjoint(), self.build(np.asarray(theta))[1]
+        if not slopes:  # the likelihood alone has hyperparameters
+            return np.zeros((0, 0))
         out, squares = adjoint.precision_curvature([sp.csc_array(dQ) for dQ in slopes])
         traces = gradient + squares
         with np.errstate(all="ignore"):

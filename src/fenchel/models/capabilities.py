@@ -29,7 +29,9 @@ QUESTIONS = (
     "exceedance",
     "simulate",
     "contrast",
-    "average_effect",
+    "means",
+    "comparisons",
+    "slopes",
     "observed",
     "survival",
     "loo",
@@ -67,7 +69,17 @@ class Limit:
 _ONE_PART = {
     name: f"fit.count.{name} of the counts above 0, or fit.zero.{name} of the zeros"
     for name in (
-        *("covariance", "contrast", "average_effect", "exceedance", "proved", "leave_group_out", "k_fold"),
+        *(
+            "covariance",
+            "contrast",
+            "means",
+            "comparisons",
+            "slopes",
+            "exceedance",
+            "proved",
+            "leave_group_out",
+            "k_fold",
+        ),
         *("plot", "plot_check", "plot_joint", "plot_map", "to_arviz"),
     )
 }
@@ -88,7 +100,9 @@ LIMITS = {
             "proved": f"{_DRAWS}: the share of them in the event",
             "exceedance": f"{_DRAWS}: the share of them that is above",
             "contrast": f"coefficients for the log odds against the reference, or {_DRAWS}",
-            "average_effect": f"predict at rows that differ in the column, or {_DRAWS}",
+            **dict.fromkeys(
+                ("means", "comparisons", "slopes"), f"predict at rows that differ in the column, or {_DRAWS}"
+            ),
             "waic": "loo()",
             "to_arviz": _DRAWS,
             "plot": _TABLES,
@@ -122,17 +136,8 @@ LIMITS = {
         "this answer needs rows of the fit, which are out of memory",
         dict.fromkeys(
             (
-                *(
-                    "corrected",
-                    "evidence_bounds",
-                    "proved",
-                    "loo",
-                    "leave_group_out",
-                    "k_fold",
-                    "waic",
-                    "simulate",
-                    "contrast",
-                ),
+                *("corrected", "evidence_bounds", "proved", "loo", "leave_group_out", "k_fold", "waic", "simulate"),
+                *("contrast", "means", "comparisons", "slopes"),
                 *("observed", "plot_check", "report", "to_arviz"),
             ),
             _HELD_OUT,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, count, problem
+from ..checks import choice, count
 from ..criticism import InformationCriterion, KFold, LeaveGroupOut
 from ..distributed import is_dask
 from ..files import Stored
@@ -34,14 +34,14 @@ from ..tasks import Jobs
 from . import averages, predictions, row_criteria
 from .capabilities import check
 from .fit_check import FitCheck, in_full
-from .fit_tables import FitTables
+from .fit_effects import FitEffects
 from .proved import Proved, bounds_of_fit, bounds_over_theta, proved_events
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class FittedModel(FitTables, Stored):
+class FittedModel(FitEffects, Stored):
     """What ``Model.fit`` returns.
 
     Attributes
@@ -168,14 +168,6 @@ class FittedModel(FitTables, Stored):
         options = {"new_groups": new_groups, "without": without, "exposure": exposure, "trials": trials}
         return self.model.reduction.sample(self, new, size, rng, kind, options)
 
-    def _check_table(self, question: str, new: Any) -> None:
-        """Refuse tables of Dask's, and the rows of the data where these are out of memory."""
-        if is_dask(new):
-            raise problem(question, "a table of Dask's", "a table in memory: new.compute()")
-        if new is None and not self.engine.keeps_rows:
-            got = "without a table it needs rows of the fit, which are out of memory"
-            raise problem(question, got, f"{question} of a table")
-
     def survival(
         self,
         new: Table,
@@ -202,44 +194,6 @@ class FittedModel(FitTables, Stored):
         """
         check(self, "simulate")
         return predictions.as_labels(self, self.sample(data, size, rng, kind="outcome", **options))
-
-    def contrast(
-        self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95, without: Any = ()
-    ) -> pd.DataFrame:
-        """``first`` minus ``second``, row by row: mean, sd, interval and the probability to be above 0.
-
-        ``kind`` "link" compares eta, "mean" E[y] at exposure 1 and one trial. A frame of one row is compared with every
-        row of the other. Columns that neither of them names are the same in both, numbers at their mean and others at
-        their most frequent level: of terms that add up they cancel in eta, and beside an interaction, a slope of groups
-        or in E[y] they do not, where naming them says at which values the two are compared. ``without`` names terms
-        that are 0 in both, as in ``predict``: "groups" compares at the centre of the population.
-        """
-        check(self, "contrast")
-        choice("contrast", "kind", kind, ("link", "mean"))
-        return averages.contrast(self, first, second, kind, interval, without)
-
-    def average_effect(
-        self,
-        name: str,
-        new: Table = None,
-        *,
-        kind: str = "mean",
-        step: float | None = None,
-        size: int | None = None,
-        interval: float = 0.95,
-    ) -> pd.DataFrame:
-        """The slope of E[y] (or eta) along a column, d E[y] / dx, averaged over rows; with ``step``, such as 1, what so
-        much more of the column does; of a factor, each level against the first. At exposure 1 and one trial. Of eta
-        it is exact, of E[y] by ``size`` draws of a fixed seed (default: 2,000 to 20,000, by the number of rows).
-
-        The average is over the rows given, by default those of the data, each with its own groups: beside ``(x|g)`` it
-        is that of the slopes of these rows' groups, the coefficient and what the group has beyond it, and a group with
-        many rows counts for many. A group that fit has not seen has the population's slope, with its variance.
-        """
-        check(self, "average_effect")
-        self._check_table("average_effect", new)
-        choice("average_effect", "kind", kind, ("link", "mean"))
-        return averages.average_effect(self, name, new, kind, step, size, interval)
 
     @property
     def observed(self) -> np.ndarray:

@@ -1,0 +1,162 @@
+"""Marginal means, comparisons and slopes beside emmeans, and beside averages by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fenchel
+from fenchel.checks import Refusal
+
+KEPT = json.loads((Path(__file__).parent.parent / "benchmarks" / "marginal_means.json").read_text())
+MODELS = {
+    "warpbreaks": ("breaks ~ wool * tension", "gaussian", "tension", "wool"),
+    "toothgrowth": ("len ~ supp * dose", "gaussian", "supp", None),
+    "birthwt": ("low ~ race + smoke + age + lwt", "bernoulli", "race", None),
+    "quine": ("Days ~ Eth * Sex * Age", "poisson", "Sex", "Eth"),
+    "warpbreaks_counts": ("breaks ~ wool + tension", "poisson", "tension", None),
+}
+MEAN_OF_THE_POSTERIOR = 0.2  # standard errors from the maximum of a skewed likelihood, such as that of 189 binary rows
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request):
+    """A model with R's answers, the columns of its cells, and how far ours may be from R's in standard errors."""
+    formula, family, name, by = MODELS[request.param]
+    kept = KEPT[request.param]
+    fit = fenchel.fit(formula, pd.DataFrame(kept["data"]), family, accuracy="fast")
+    return fit, kept, [name, *([by] if by else [])], 0.005 if family == "gaussian" else MEAN_OF_THE_POSTERIOR
+
+
+def agree(found, kept, names, far, estimate="estimate", error="SE"):
+    """Rows in R's order; standard errors within 1 %, of a skewed likelihood 5."""
+    want = pd.DataFrame(kept).set_index(names)
+    found = found.set_index(names).loc[want.index]
+    np.testing.assert_array_less(np.abs(found["estimate"] - want[estimate]) / want[error], far)
+    np.testing.assert_allclose(found["std_error"], want[error], rtol=0.05 if far > 0.1 else 0.01)
+
+
+@pytest.mark.parametrize("weights", ["equal", "cells"])
+def test_means_are_those_of_emmeans(case, weights):
+    fit, kept, (name, *by), far = case
+    found = fit.means(name, by=by, scale="link", weights=weights)
+    agree(found, kept["means" if weights == "equal" else "cells"], [name, *by], far, "emmean")
+
+
+def test_pairs_are_those_of_emmeans(case):
+    fit, kept, (name, *by), far = case
+    agree(fit.comparisons(name, by=by, scale="link"), kept["pairs"], ["contrast", *by], far)
+
+
+def test_averages_over_rows_are_those_of_the_delta_method(case):
+    fit, kept, (name, *_), far = case
+    found = fit.means(name, weights="population").rename(columns={name: "level"})
+    agree(found, kept["population"], ["level"], max(far, 0.05), error="std_error")
+
+
+def test_ordered_levels():
+    kept = KEPT["housing"]
+    counts = pd.DataFrame(kept["data"])
+    data = counts.loc[counts.index.repeat(counts.Freq)].reset_index(drop=True)
+    data["Sat"] = pd.Categorical(data.Sat, ["Low", "Medium", "High"], ordered=True)
+    fit = fenchel.fit("Sat ~ Infl + Type + Cont", data, "ordinal", accuracy="fast")
+    agree(fit.comparisons("Type", scale="link"), kept["pairs"], ["contrast"], 0.05)
+
+
+# -- by hand -------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def binary():
+    rng = np.random.default_rng(0)
+    n = 240
+    data = pd.DataFrame({"f": rng.choice(list("abc"), n), "s": rng.choice(["m", "w"], n), "g": rng.integers(0, 15, n)})
+    data["x"] = rng.normal(size=n)
+    eta = 0.5 * data.x + 0.7 * (data.f == "b") + rng.normal(size=15)[data.g]
+    data["y"] = (rng.random(n) < 1.0 / (1.0 + np.exp(-eta))).astype(int)
+    return fenchel.fit("y ~ f * s + x + (1|g)", data, "bernoulli", accuracy="fast"), data
+
+
+def test_an_average_of_predictions_is_that_of_joint_draws(binary):
+    fit, data = binary
+    found = fit.means("f", by="s", weights="population", groups="own").set_index(["f", "s"])
+    for (f, s), row in found.iterrows():
+        drawn = fit.sample(data[data.s == s].assign(f=f), 4000, 1).mean(axis=1)
+        assert row["estimate"] == pytest.approx(drawn.mean(), abs=0.1 * drawn.std())
+        assert row["std_error"] == pytest.approx(drawn.std(), rel=0.06)
+
+
+def test_a_mean_over_the_population_of_groups(binary):
+    """Of one more group the mean over draws of its effect; its interval leaves the spread of groups out."""
+    fit, _ = binary
+    row = {"f": ["a"], "s": ["m"], "x": [0.0], "g": [99]}
+    found = fit.means("f", at={"f": "a", "s": "m", "x": 0.0}, groups="population").iloc[0]
+    one = fit.sample(row, 20_000, 0)
+    assert found["estimate"] == pytest.approx(one.mean(), abs=0.01)
+    assert found["std_error"] < 0.7 * one.std()
+    centre = fit.means("f", at={"f": "a", "s": "m", "x": 0.0}).iloc[0]
+    assert abs(centre["estimate"] - 0.5) > abs(found["estimate"] - 0.5)
+
+
+def test_ratios(binary):
+    fit, _ = binary
+    odds = fit.comparisons("f", kind="odds", scale="link", by="s", contrast="reference").set_index("s")
+    plain = fit.comparisons("f", scale="link", by="s", contrast="reference").set_index("s")
+    np.testing.assert_allclose(odds["estimate"], np.exp(plain["estimate"]), rtol=1e-6)
+    np.testing.assert_allclose(odds[["conf_low", "conf_high"]], np.exp(plain[["conf_low", "conf_high"]]), rtol=1e-6)
+    cell = {"x": 0.0, "s": "m"}
+    mean = fit.comparisons("f", kind="odds", at=cell, contrast="reference")  # of one row the odds are those of eta
+    link = fit.comparisons("f", kind="odds", scale="link", at=cell, contrast="reference")
+    np.testing.assert_allclose(mean["estimate"], link["estimate"], rtol=0.05)
+    risk = fit.comparisons("f", kind="ratio", at=cell, contrast="reference")
+    values = fit.means("f", at=cell)["estimate"].to_numpy()
+    np.testing.assert_allclose(risk["estimate"], values[1:] / values[0], rtol=0.05)
+
+
+def test_contrasts_of_ones_own_and_of_neighbours(binary):
+    fit, _ = binary
+    values = fit.means("f", scale="link")["estimate"].to_numpy()
+    own = fit.comparisons("f", scale="link", contrast={"bc - a": [-1.0, 0.5, 0.5]})
+    assert own["estimate"].item() == pytest.approx(values[1:].mean() - values[0], abs=1e-10)
+    next_ = fit.comparisons("f", scale="link", contrast="consecutive")
+    np.testing.assert_allclose(next_["estimate"], np.diff(values), atol=1e-10)
+    assert list(next_["contrast"]) == ["b - a", "c - b"]
+
+
+def test_simultaneous_intervals_hold_together(binary):
+    """Their critical value is that of the maximum of correlated normal numbers."""
+    fit, _ = binary
+    alone, together = (fit.comparisons("f", scale="link", simultaneous=each) for each in (False, True))
+    wider = (together.conf_high - together.conf_low) / (alone.conf_high - alone.conf_low)
+    np.testing.assert_allclose(wider, wider.iloc[0], rtol=1e-6)
+    assert 2.3 < 1.96 * wider.iloc[0] < 2.42  # Tukey's 3.31 / sqrt 2 = 2.34 where cells are balanced
+
+
+def test_slopes_are_differences(binary):
+    fit, _ = binary
+    found = fit.slopes("x", at={"x": [-1.0, 1.0]}, weights="equal").set_index("x")
+    for x, row in found.iterrows():
+        ends = [fit.means(at={"x": x + h}).iloc[0]["estimate"] for h in (0.01, -0.01)]
+        assert row["estimate"] == pytest.approx((ends[0] - ends[1]) / 0.02, rel=0.02)
+    assert fit.slopes("x", scale="link")["mc_error"].item() == 0.0
+
+
+REFUSED = {
+    "is no covariate": lambda fit: fit.means("nothing"),
+    "which group a row has": lambda fit: fit.means("g"),
+    "weights": lambda fit: fit.means("f", weights="some"),
+    "groups = 'own'": lambda fit: fit.means("f", groups="own"),
+    "has levels": lambda fit: fit.slopes("f"),
+    "one value of 'f'": lambda fit: fit.comparisons("f", at={"f": ["a"]}),
+    "relative_risk|odds_ratio": lambda fit: fit.comparisons("f", kind="ratio", scale="link"),
+    "at names 'h'": lambda fit: fit.means("f", at={"h": 1}),
+    "contrast 'two'": lambda fit: fit.comparisons("f", contrast={"two": [1.0, -1.0]}),
+    "interval": lambda fit: fit.means("f", interval=2.0),
+    "which fit has not seen": lambda fit: fit.means("f", at={"f": ["z"]}),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_refusals(binary, words):
+    with pytest.raises(Refusal, match=words):
+        REFUSED[words](binary[0])
