@@ -46,6 +46,8 @@ def tried(trials, values):
 def test_kernels_are_tried_while_the_evidence_rises():
     values = dict.fromkeys(map(KernelShape, TRUE), 0.0) | {KernelShape("matern52"): -0.1}
     assert tried(KernelTrials(), values)[1] == [KernelShape("rbf"), KernelShape("matern52")]
+    values |= {KernelShape("matern52"): 0.4}
+    assert tried(KernelTrials(), values)[1] == [KernelShape("rbf"), KernelShape("matern52")]  # so flat none gains two
     values |= {KernelShape("matern52"): 1.0, KernelShape("matern32"): 3.0, KernelShape("matern12"): 2.0}
     trials, order = tried(KernelTrials(), values)
     assert [shape.word for shape in order] == ["rbf", "matern52", "matern32", "matern12"]

@@ -3,7 +3,7 @@
 ``Trials`` is what was tried, and says which is the best for its price. ``KernelTrials`` are kernels of Gaussian
 processes:
 
-    matern12 - matern32 - matern52 - rbf       from one of them on to its neighbours, while the evidence rises
+    matern12 - matern32 - matern52 - rbf       from one of them on to its neighbours, while the evidence rises clearly
     one length or a length for each column     of the best of them
 
 Another kernel than the first has to gain two nats, and so have other units of the columns; lengths for all columns two,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 NATS = 2.0  # of evidence that another than the first gains, at least
+_RISE = 0.5  # nats from one kernel to its neighbour, from which on the next is tried
 _LENGTH = 1.0  # nats that each further length gains, at least
 
 
@@ -112,9 +113,10 @@ class KernelTrials(Trials[KernelShape]):
         one = {
             s.word: value for s, value in known.items() if s == best._replace(word=s.word, lengths=self.first.lengths)
         }
-        at = words.index(max(one, key=lambda word: one[word]))
+        top, *others = sorted(one, key=lambda word: -one[word])
+        at, flat = words.index(top), any(one[top] < one[other] + _RISE for other in others)
         for other in words[max(at - 1, 0) : at + 2]:
-            if other not in one:
+            if other not in one and (top == self.first.word or not flat):
                 return best._replace(word=other)
         tried = self.lengths == self.first.lengths or any(shape.lengths == self.lengths for shape in known)
         return None if tried else best._replace(lengths=self.lengths)
