@@ -229,6 +229,16 @@ def test_ranges_of_their_own_are_kept_where_they_gain():
     assert few.details() == "matern32"
 
 
+def test_a_file_keeps_the_kernel_of_a_term(tmp_path):
+    fit = fenchel.fit("y ~ gp(u)", frame("matern12"), accuracy="fast")
+    fit.save(tmp_path / "fit.zip")
+    again = fenchel.load(tmp_path / "fit.zip")
+    ours, theirs = (one.model.sum.effects[0] for one in (fit, again))
+    assert theirs.details() == ours.details()
+    assert theirs.trials.evidence == pytest.approx(ours.trials.evidence)
+    np.testing.assert_allclose(again.theta, fit.theta)
+
+
 def test_options_and_priors_of_ranges_keep_them():
     data = frame("rbf")
     table = fenchel.Model("y ~ gp(u, v)", data).sum.effects[0]
@@ -238,6 +248,10 @@ def test_options_and_priors_of_ranges_keep_them():
         assert fenchel.Model(f"y ~ gp(u, v, isotropic={options['isotropic']})", data).sum.effects[0].stated_ranges
     wide = fenchel.Model("y ~ gp(u, v)", data.assign(v=100.0 * data["v"])).sum.effects[0]
     assert wide.stated_ranges  # one range would have no unit
+    prior = {"gp(u, v)": {"range u": fenchel.PC(range=0.5, alpha=0.1)}}
+    for given, lengths in ((prior, 2), ({}, 1)):
+        term = fenchel.Model("y ~ gp(u, v)", data, priors=given).sum.effects[0]
+        assert term.settled(np.zeros(3), evidence=-50.0).trials.lengths == lengths
     assert GaussianProcess("u", kernel="rbf").kernel == "rbf"
 
 
