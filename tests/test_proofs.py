@@ -9,12 +9,20 @@ import scipy.sparse as sp
 from conftest import LIKELIHOODS
 
 import fenchel
-from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson, StochasticVolatility
+from fenchel.likelihoods import (
+    BernoulliLogit,
+    BernoulliProbit,
+    Gaussian,
+    MultinomialLogit,
+    Poisson,
+    StochasticVolatility,
+)
 from fenchel.primal import PrimalPoint
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.batched import BatchedFeatures
 from fenchel.problem import Problem
 from fenchel.proofs import EvidenceBounds
+from fenchel.proofs.prove import integral_proof
 from fenchel.solvers.base import Outcome
 from fenchel.solvers.solution import Solution
 
@@ -241,3 +249,18 @@ def test_what_has_no_bounds_is_refused():
         fenchel.infer(Poisson(), Features(W, extra_variance=0.1), y).evidence_bounds()
     with pytest.raises(ValueError, match="predictors an observation"):
         fenchel.infer(MultinomialLogit(3), DenseCovariance(np.eye(4)), [0, 1, 2, 1]).evidence_bounds()
+
+
+@pytest.mark.parametrize("angle", np.linspace(0.0, np.pi, 19))
+def test_a_steep_side_that_halves_of_a_lattice_miss_alike(angle):
+    """Three signs of normal variables: the probability of an orthant, in closed form."""
+    steep = 30.0 * np.array([np.cos(angle), np.sin(angle)])
+    W, y = np.array([steep, [0.6, 0.9], [-0.9, 0.3]]), np.array([1.0, 1.0, 0.0])
+    signed = np.where(y > 0, 1.0, -1.0)[:, None] * W
+    C = signed @ signed.T + np.eye(3)
+    R = C / np.sqrt(np.outer(np.diag(C), np.diag(C)))
+    truth = np.log(1 / 8 + np.arcsin(R[np.triu_indices(3, 1)]).sum() / (4 * np.pi))
+    found = integral_proof(fenchel.infer(BernoulliProbit(), Features(W), y), 1e-3, 2e8)
+    assert found.bounds.lower <= truth + 1e-9
+    assert truth <= found.bounds.upper + 1e-9
+    assert found.bounds.width < 0.1
