@@ -22,7 +22,8 @@ from scipy.stats import qmc
 INTERCEPT_SD = 10.0  # of its prior, where the columns have their means
 HALF_NORMAL = 5.0 / ndtri(0.975)  # sd of the prior of an sd: P(sd > 5) = .05
 NODES = {1: 31, 2: 15}  # of the rule along each axis
-SCRAMBLES, DRAWS = 8, 2048
+SCRAMBLES = 8
+DRAWS = {1: 1024, 2: 512}  # of each, by effects a group
 FREEDOM = 10.0
 BATCH = 1 << 19  # densities held at a time
 STEP = 1e-3  # of differences of eta
@@ -246,7 +247,8 @@ class GroupedPosterior:
         log_q = log_q - 0.5 * (FREEDOM + D) * np.log1p(np.sum(z * z, axis=1) / FREEDOM)
         return centre + z @ root.T, log_q - np.linalg.slogdet(root)[1]
 
-    def truth(self, draws: int = DRAWS) -> Truth:
+    def truth(self) -> Truth:
+        draws = DRAWS[self.d]
         centre, root = self.peak()
         for seed, n in ((101, draws // 2), (102, draws)):  # where the proposal is to lie
             t, log_q = self.drawn(centre, root, n, seed)

@@ -55,7 +55,7 @@ class Collapsed(Stored, PosteriorOnGrids):
     def __init__(self, solution: GaussianFit, data: GroupedRows, found: CollapsedFit) -> None:
         self._fit, self._posterior = solution, solution.posterior
         self._data, self._found = data, found
-        self.elbo, self.log_evidence = solution.elbo, found.state.elbo
+        self.elbo, self.log_evidence = solution.elbo, found.elbo
         self.own, self.pairs = self.log_evidence - self.elbo, 0.0
         self.n_groups, self.n_sites = data.kind_of.size, int(data.kind_of.size + data.alone.times.size)
         self.n_iter, self.gap = found.n_iter, found.problem.gap(found.state)
@@ -274,11 +274,7 @@ def collapse(solution: GaussianFit, work: float = np.inf, most: int = _MOST) -> 
         found = solve_collapsed(GroupIntegrals(data), mean[split.rest], 0.5 * (V + V.T), mean[split.groups[data.first]])
     except NotImplementedError:  # a likelihood without derivatives
         return None
-    if (
-        found is None
-        or not np.isfinite(found.state.elbo)
-        or found.state.elbo < solution.elbo - 1e-6 * abs(solution.elbo)
-    ):
+    if found is None or not np.isfinite(found.elbo) or found.elbo < solution.elbo - 1e-6 * abs(solution.elbo):
         return None
     return Collapsed(solution, data, found)
 

@@ -25,7 +25,7 @@ _FEWEST = 2  # latents up to which the rule is of degree 5,
 _FEW = 4  # and the same of fewer
 _GROUPS = 100  # groups
 _ITERATIONS = 50
-_MOVING = 1e-3  # decrement above which lattices are placed again
+_MOVING = 0.02  # decrement above which lattices are placed again: they move with b to first order
 _SETTLED = 1e-10  # decrement, in nats
 
 
@@ -126,6 +126,10 @@ class CollapsedFit:
     problem: CollapsedProblem
     decrement: float
     n_iter: int
+
+    @property
+    def elbo(self) -> float:
+        return self.state.elbo + self.placed.shift
 
     @property
     def lattice(self) -> Lattice:

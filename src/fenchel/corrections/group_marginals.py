@@ -69,6 +69,7 @@ class GroupEffects:
             w = found.weights[part.points]
             mean[part.kinds, part.points] = part.mean
             covariance[part.kinds] += np.einsum("s,ksij->kij", w, part.covariance)
+        mean, covariance = mean + found.placed.mean[:, None], covariance + found.placed.covariance
         own, empty = data.kind_of, data.kind_of < 0
         prior = np.linalg.inv(data.precision) if empty.any() else np.zeros_like(data.precision)
         at = np.where(empty[:, None, None], data.mean[:, None, :], mean[own])

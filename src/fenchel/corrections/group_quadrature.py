@@ -7,9 +7,9 @@ E is over the tilted density of u given b, t(u) = N(u) prod_j p_j / g. The integ
 converges faster than any power of its step for smooth densities that die out at its ends. The lattice of a group lies
 about its mode at a reference b, along the axes of its curvature, as wide as the density is there; elsewhere it moves as
 the mode does to first order. Every other point of it tells the error: with a step h, these miss about 2 |c| cos(phase)
-of the mass and 2 |c| k var sin(phase) of the mean, c the characteristic function at k = 2 pi / h. Where the rule
-of Gauss and Hermite at the mean and covariance that the lattice finds gives the same with fewer points, it serves the
-fit.
+of the mass and 2 |c| k var sin(phase) of the mean, c the characteristic function at k = 2 pi / h. Fewer points serve
+the fit, of a coarse lattice or of Gauss and Hermite's rule at the mean and covariance that the lattice finds: what they
+miss at the reference b is known, and nearly the same elsewhere.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,11 +35,13 @@ _ANGLES = 16  # directions in which a plane is looked at
 _CANDIDATES = 64  # rows of a group whose landmarks are looked at
 _SIZES = {
     1: (9, 13, 17, 21, 25, 29, 33, 41, 49, 65, 97, 129),
-    2: (9, 13, 17, 21, 25, 33, 49),
+    2: (13, 21, 25, 33, 49),
 }  # points of a lattice along one axis
 _HERMITE = {1: (5, 7, 9, 11, 15, 21, 27), 2: (5, 7, 9, 11, 15, 21)}  # of Gauss and Hermite's rule
 _WORTH = 0.8  # of a lattice's points: a rule with fewer is worth having
 _CORNER = 18.0  # nats below the largest weight at which a node of a product counts for nothing
+_COARSE = 2e-4  # nats of all groups together that nodes may differ from a fine lattice at the reference b
+_SHARE = 0.1  # of it that they may differ by otherwise at other b
 _ERROR = 1e-6  # nats of all groups together that nodes may miss: a search of theta sees where their number changes
 
 
@@ -95,14 +98,31 @@ class Lattice(Nodes):
         return np.asarray(np.sqrt((mass - 1.0) ** 2 + np.sum(sine**2, axis=2)))
 
 
+class Moments(NamedTuple):
+    """log g (K,), E[u] (K, d) and Cov[u] (K, d, d) at one b."""
+
+    log_g: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
 @dataclass(frozen=True)
 class Placed:
-    """The nodes that a fit uses, an even lattice about the same place, and what the nodes miss of all log g there."""
+    """The nodes that a fit uses, and a fine even lattice about the same place.
+
+    missed : by nodes and shifts together
+    shift : of the sum of all log g there, from the nodes to the lattice: what nodes miss is much the same at other b
+    mean, covariance : (K, d), (K, d, d) the same of E[u] and Cov[u]
+    rule : size of Gauss and Hermite's, 0 for another lattice
+    """
 
     nodes: Nodes
     lattice: Lattice
     missed: float
-    rule: int = 0  # size of Gauss and Hermite's
+    shift: float
+    mean: np.ndarray
+    covariance: np.ndarray
+    rule: int = 0
 
 
 def hermite_nodes(place: tuple[np.ndarray, np.ndarray, np.ndarray], root: np.ndarray, size: int) -> Nodes:
@@ -180,23 +200,32 @@ class GroupIntegrals:
         root = vectors / np.sqrt(value)[:, None, :]
         low, high = self._reach(base, mode, root)
         least, rule = (0, 0) if near is None else (near.lattice.size, near.rule)
+        looked: list[tuple[int, Nodes, Moments]] = []
         for size in (n for n in _SIZES[mode.shape[1]] if n >= least):
             lattice = Lattice.spanning((b, mode, slope), root, (low, high), size)
-            log_g, mean, covariance, missed = self._looked(lattice, b)
+            fine, missed = self._looked(lattice, b)
+            looked.append((0, lattice, fine))
             if missed <= _ERROR:
                 break
-        place = b, mean, slope
+        spread = np.linalg.cholesky(fine.covariance)
         for size in (n for n in _HERMITE[mode.shape[1]] if n >= rule):
-            nodes = hermite_nodes(place, np.linalg.cholesky(covariance), size)
+            nodes = hermite_nodes((b, fine.mean, slope), spread, size)
             if nodes.step.shape[1] >= _WORTH * lattice.step.shape[1]:
                 break
-            other = missed + float(self.data.many @ np.abs(self._looked(nodes, b)[0] - log_g))
-            if other <= 2.0 * _ERROR:
-                return Placed(nodes, lattice, other, size)
-        return Placed(lattice, lattice, missed)
+            looked.append((size, nodes, self._looked(nodes, b)[0]))
+            if self._apart(fine, looked[-1][2]) <= _COARSE:
+                break
+        near_enough = [one for one in looked if self._apart(fine, one[2]) <= _COARSE]
+        size, nodes, rough = min(near_enough, key=lambda one: one[1].step.shape[1])
+        shift = float(self.data.many @ (fine.log_g - rough.log_g))
+        moved = fine.mean - rough.mean, fine.covariance - rough.covariance
+        return Placed(nodes, lattice, missed + _SHARE * self._apart(fine, rough), shift, *moved, size)
 
-    def _looked(self, nodes: Nodes, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """log g (K,), mean and covariance of u at b (p,), and what a lattice may miss of the sum of log g.
+    def _apart(self, one: Moments, other: Moments) -> float:
+        return float(self.data.many @ np.abs(one.log_g - other.log_g))
+
+    def _looked(self, nodes: Nodes, b: np.ndarray) -> tuple[Moments, float]:
+        """log g and moments of u at b (p,), and what a lattice may miss of the sum of log g.
 
         That is the square of what every other point of it does.
         """
@@ -207,7 +236,7 @@ class GroupIntegrals:
             covariance[part.kinds] = part.covariance[:, 0]
             off = nodes.coarse_error(part.share)[:, 0]
             missed += float(np.sum(self.data.many[part.kinds] * np.minimum(off, off * off)))
-        return log_g, mean, covariance, missed
+        return Moments(log_g, mean, covariance), missed
 
     def _modes(self, base: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The modes (K, d), the curvature there (K, d, d), and sum_j a_j l''_j x_j' (K, d, p), by Newton's method."""
@@ -325,14 +354,20 @@ class GroupIntegrals:
                 yield Tilted(kinds, points, own, log_g, share / mass, centre, step, eta, first)
 
     def values(self, b: np.ndarray, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
-        """sum_c log g_c (S,) and its gradient (S, p) at every b (S, p), rows without a group among them."""
+        """sum_c log g_c (S,) and its gradient (S, p) at every b (S, p), rows without a group among them.
+
+        The gradient is that of the sum over nodes, which move with b.
+        """
         total, gradient = self._alone(b)
         for part in self.tilted(b, nodes):
             assert part.first is not None
             many = self.data.many[part.kinds]
             total[part.points] += many @ part.log_g
-            pull = part.averaged(part.first) * many[part.rows.kind][:, None]
-            gradient[part.points] += pull.T @ part.rows.X
+            own, pull = part.rows, part.averaged(part.first)
+            gradient[part.points] += (pull * many[own.kind][:, None]).T @ own.X
+            moved = summed(sum_by(own.start), own.A[:, None] * pull[:, :, None])  # E[d log t / du], which nodes miss
+            moved -= (part.mean - self.mu[part.kinds][:, None]) @ self.P[part.kinds]
+            gradient[part.points] += np.einsum("k,ksd,kdp->sp", many, moved, nodes.slope[part.kinds])
         return total, gradient
 
     def _alone(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
