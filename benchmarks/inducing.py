@@ -1,6 +1,7 @@
 """The bound on what inducing points cost, against the exact process, on random problems.
 
     python benchmarks/inducing.py [--problems 200] [--rows 1500] [--seed 0]
+    python benchmarks/inducing.py --predictions         what a loss does to predictions of new rows, at given theta
 
 Each problem draws a likelihood (counts, binary under the tilted bound and without one, Gaussian, survival, softmax),
 1 to 10 columns, a kernel with its lengths and variance, a number of rows and of points (chosen by weighted pivots after
@@ -18,8 +19,9 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 
 import fenchel
-from fenchel.hyperparameters import approximation_loss
+from fenchel.hyperparameters import InducingCovariance, KernelCovariance, approximation_loss
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Likelihood, MultinomialLogit, Poisson, Weibull
+from fenchel.marginals import NormalMarginals
 from fenchel.priors import DenseCovariance, InducingPoints
 from fenchel.priors.pivots import choose_rows
 
@@ -76,12 +78,53 @@ def losses(seed: int, kind: str, most_rows: int) -> dict[str, float]:
     return out
 
 
+def predictions(n: int = 1200, n_new: int = 400) -> None:
+    """How far predictions at new rows are from the exact process, beside the bound."""
+    head = f"{'D':>2}{'likelihood':>16}{'M':>5}{'loss':>9}{'bound':>9}{'change of score':>17}{'its se':>8}"
+    print(head + f"{'moved, sds: most':>18}{'rms':>7}")
+    rng = np.random.default_rng(1)
+    for D, kernel in ((2, 2.0 * Matern(0.7, nu=1.5)), (5, 2.0 * RBF(2.0))):
+        X = rng.normal(size=(n + n_new, D))
+        f = np.linalg.cholesky(kernel(X) + 1e-8 * np.eye(n + n_new)) @ rng.normal(size=n + n_new)
+        for likelihood in (Gaussian(0.25), BernoulliLogit("exact")):
+            y = likelihood.draw(f[:, None], rng)[:, 0]
+            exact = KernelCovariance(kernel, X[:n], level=LEVEL)
+            best = fenchel.infer(likelihood, exact.at(exact.theta), y[:n])
+            eta = best.posterior.at(exact.new_rows(exact.theta, X[n:]))
+            score, weights = scores(likelihood, eta, y[n:]), None
+            for M in (40, 80, 160, 320, 640):
+                for _ in range(2):
+                    few = InducingCovariance(kernel, X[:n], X[choose_rows(kernel, X[:n], M, weights)], level=LEVEL)
+                    fit = fenchel.infer(likelihood, few.at(few.theta), y[:n])
+                    weights = np.sum(fit.lam + fit.alpha**2, axis=1)
+                bound = approximation_loss(fit, few.at(few.theta)).bound
+                there = fit.posterior.at(few.new_rows(few.theta, X[n:]))
+                change = np.mean(scores(likelihood, there, y[n:]) - score)
+                moved = np.abs(there.mean - eta.mean) / np.sqrt(eta.variance)
+                se = score.std() / n_new**0.5
+                numbers = f"{best.elbo - fit.elbo:>9.3g}{bound:>9.3g}{change:>17.5f}{se:>8.3f}"
+                rms = np.sqrt(np.mean(moved**2))
+                print(f"{D:>2}{likelihood.name:>16}{M:>5}{numbers}{moved.max():>18.3f}{rms:>7.3f}", flush=True)
+
+
+def scores(likelihood: Likelihood, eta: NormalMarginals, y: np.ndarray) -> np.ndarray:
+    """The log predictive density of each row."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    at = np.asarray(eta.mean)[:, None] + np.sqrt(np.asarray(eta.variance))[:, None] * nodes
+    density = [np.exp(likelihood.log_density(at[:, [k]], likelihood.prepare(y))[:, 0]) for k in range(nodes.size)]
+    return np.log(np.column_stack(density) @ weights / weights.sum())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--predictions", action="store_true")
     args = parser.parse_args()
+    if args.predictions:
+        predictions()
+        return
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     for i in range(args.problems):
         kind = KINDS[i % len(KINDS)]

@@ -30,7 +30,7 @@ from ..marginals import NormalMarginals
 from ..predictive import Predictive
 from ..solvers.solution import Solution
 from .dask_rows import by_partition, score_partitions
-from .latent import Latent, fitted_at, integrated, mixed, reported_moments, with_prior
+from .latent import Latent, integrated, mixed, reported_moments, with_prior
 
 
 class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
@@ -131,7 +131,8 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
                 options["evidence"] = self.evidence
             found = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
         else:
-            found = fitted_at(target, family, family.theta, **options)
+            found = latent.fitted(target, family, **options)
+        family = latent.after(family)
         self._keep(found, family)
         self.integrated_ = None
         if found.theta.size == len(family.names):  # the likelihood's own parameters are known

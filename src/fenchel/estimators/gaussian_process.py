@@ -56,6 +56,16 @@ class KernelLatent(Latent):
     level: float
     theta: np.ndarray | None = None
     shrinks: bool = False
+    approximates: ClassVar[bool] = False
+
+    @property
+    def approximation_loss(self) -> float:
+        """Nats of elbo that an approximation of the process costs, at most."""
+        return 0.0
+
+    def table(self) -> Any:
+        """Of the approximations that were tried; None for the process itself."""
+        return None
 
     def rows(self) -> np.ndarray:
         return self.X
@@ -134,12 +144,17 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     random_state: Any = None
     progress: bool = False
     integrate: Any = None
+    approximation: str | None = "auto"
+    n_inducing: Any = "auto"
+    loss: float | None = None
 
     learn_likelihood = True
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
+        from .inducing_latent import inducing_or_exact
+
         name, own, given = type(self).__name__, bool(self.learn_likelihood), self.mean
         if isinstance(given, str):
             choice(name, "mean", given, (type(self).mean,), "Or a number.")
@@ -160,11 +175,14 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         kernel = chosen.kernel
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
         n_theta, handed_on = kernel.n_dims if self.optimizer else 0, self._handed_on
-        announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on)
         latent = replace(latent, kernel=kernel, theta=chosen.theta, shrinks=chosen.shrinks and not self.integrate)
+        latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
+        if not latent.approximates:
+            announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on)
         self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
         self.mean_ = mean + self._shift
         self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
+        self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
         warn_unrelated(name, self.kernel_, self.X_train_)
         return self
 
@@ -263,6 +281,15 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         Integrate over the kernel's hyperparameters (``fenchel.integrate``): predictions are then mixtures
         over fits at many of them. Each log of one is a priori N(its start, 2^2), which ``theta_`` is learned under
         too.
+    approximation : "auto", None or "inducing"
+        "inducing": the function is seen through M points, at a cost that grows with N M^2; a bound says how much of the
+        elbo that loses against the process itself. None: the process itself, N^3. "auto": inducing points for more than
+        2,000 rows.
+    n_inducing : "auto", int or array (M, D)
+        How many points; "auto": doubled from 100 until the bound is below ``loss``, or to 2,000; or the points.
+    loss : float, optional
+        Nats of elbo that the points may cost. Default: a thousandth of a nat a row, which moves a mean log score by
+        less than is ever told.
 
     Attributes
     ----------
@@ -275,6 +302,10 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     mean_ : float or array (K,)
         The prior mean: with an intercept the log odds of all rows, or the logs of the classes' shares; 0 without one.
     classes_, n_classes_, X_train_, n_features_in_, feature_names_in_
+    approximation_loss_ : float
+        How far ``elbo_`` is below that of the process itself, at most; 0 without an approximation.
+    approximation_ : DataFrame or None
+        n_inducing, elbo, bound, standard_error (0: proved; else an estimate from sampled rows) and seconds.
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
     Examples
@@ -297,7 +328,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress, integrate
+    random_state, progress, integrate, approximation, n_inducing, loss
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.
@@ -305,6 +336,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Attributes
     ----------
     kernel_, kernel_choice_, mean_, X_train_, n_features_in_, feature_names_in_
+    approximation_, approximation_loss_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
     Examples

@@ -85,6 +85,14 @@ class Latent(ABC):
         """Learn the hyperparameters, and with ``own`` those of the likelihood."""
         return learn(target.likelihood, family, target.y, learn_likelihood=own, **options)
 
+    def fitted(self, target: Target, family: Family, **options: Any) -> Learned:
+        """The fit at the hyperparameters where the family stands."""
+        return fitted_at(target, family, family.theta, **options)
+
+    def after(self, family: Family) -> Family:
+        """The family as it was learned: through other points, say."""
+        return family
+
     def blocks(self, table: Any) -> Iterable[Any]:
         """New rows, as many at a time as may be looked at together."""
         return [table]

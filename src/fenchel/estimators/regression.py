@@ -179,6 +179,7 @@ class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
     intercept_variance : float
         In units of the variance of y where eta is on its scale; never learned.
     n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate
+    approximation, n_inducing, loss
         As in ``GaussianProcessClassifier``.
 
     Attributes
@@ -189,6 +190,7 @@ class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
     likelihood_ : the likelihood with its learned parameters
     mean_ : float
     classes_ : the labels in order, of "bernoulli", "probit" and the ordinal ones
+    approximation_, approximation_loss_
     X_train_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_ : see ``LatentGaussianEstimator``
 

@@ -1,0 +1,104 @@
+"""A Gaussian process of many rows: the latent function through inducing points, as many as it takes.
+
+eta = mean + level + f(x),   f ~ GP(0, kernel) seen through M points; what they cost is bounded (``learn_inducing``)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import gates
+from ..checks import choice, problem
+from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
+from ..inputs.observations import Target
+from ..posterior import Posterior
+from .gaussian_process import KernelLatent
+from .latent import with_prior
+
+_BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
+_TOL = 1e-8  # relative gap of the fits, at most: beyond, a pass over many rows buys nothing
+
+
+@dataclass
+class InducingLatent(KernelLatent):
+    """``KernelLatent`` through inducing points.
+
+    Attributes
+    ----------
+    n_inducing : int, "auto" or array (M, D)
+    loss : float or None
+        Nats of elbo that the points may cost.
+    result : InducingFit, once it is fitted
+    """
+
+    n_inducing: Any = "auto"
+    loss: float | None = None
+    result: InducingFit | None = None
+    approximates: ClassVar[bool] = True
+
+    @property
+    def approximation_loss(self) -> float:
+        return np.inf if self.result is None else self.result.loss.bound
+
+    def table(self) -> Any:
+        import pandas as pd
+
+        return None if self.result is None else pd.DataFrame(self.result.stages)
+
+    def family(self) -> InducingCovariance:
+        points = self.X[:1] if self.result is None else self.result.family.points
+        mean = np.reshape(self.mean, (1, -1))
+        out = InducingCovariance(self.kernel, self.X, points, offset=mean, level=self.level)
+        return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
+
+    @cached_property
+    def _asked(self) -> tuple[InducingCovariance, int]:
+        return self.family(), self.kernel.n_dims
+
+    def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
+        if options.pop("evidence", "elbo") != "elbo":
+            got = 'evidence="corrected" with approximation="inducing"'
+            raise problem(target.where, got, 'evidence="elbo"', "Use approximation=None for few rows.")
+        options = {name: value for name, value in options.items() if name not in ("n_restarts", "rng")}
+        return self._found(target, family, learn_likelihood=own, theta=self.theta, **options)
+
+    def fitted(self, target: Target, family: Family, **options: Any) -> Learned:
+        return self._found(target, family, learn_theta=False, **options)
+
+    def _found(self, target: Target, family: Any, **options: Any) -> Learned:
+        options["tol"] = max(_TOL, options["tol"])
+        settings = {"n_inducing": self.n_inducing, "loss": self.loss}
+        self.result = learn_inducing(target.likelihood, family, target.y, **settings, **options)
+        return self.result.learned
+
+    def after(self, family: Family) -> Family:
+        return family if self.result is None else self.result.family
+
+    def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
+        """K - Q + G V G' of the new rows."""
+        family, n_theta = self._asked
+        G = np.asarray(family.new_rows(theta[:n_theta], table).design)
+        V = np.asarray(posterior.latent_covariance())
+        return family.covariance_at(theta[:n_theta], table) + G @ (V - np.eye(len(V))) @ G.T
+
+    def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
+        step = max(1, _BLOCK // max(1, self._asked[0].points.shape[0]))
+        return (table[i : i + step] for i in range(0, table.shape[0], step))
+
+
+def inducing_or_exact(
+    where: str, latent: KernelLatent, approximation: Any, n_inducing: Any, loss: float | None
+) -> KernelLatent:
+    """The latent itself, or through inducing points where they are asked for or rows are many."""
+    advice = '"auto" takes inducing points above some rows, None never.'
+    choice(where, "approximation", approximation, ("auto", None, "inducing"), advice)
+    many = latent.X.shape[0] > gates.INDUCING_ROWS
+    if approximation is None or (approximation == "auto" and not many):
+        return latent
+    own = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks)
+    return InducingLatent(*own, n_inducing=n_inducing, loss=loss)
