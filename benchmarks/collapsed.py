@@ -182,7 +182,7 @@ def quiet(table: Table, data: pd.DataFrame, **how: Any) -> Any:
         return fenchel.fit(table.formula, data, table.family, **{**table.options, **how})
 
 
-def timed(works: list[Callable[[], Any]], rounds: int = 3) -> list[tuple[Any, float]]:
+def timed(works: list[Callable[[], Any]], rounds: int = 2) -> list[tuple[Any, float]]:
     """What each returns, with the least processor seconds of some rounds of all."""
     out: list[tuple[Any, float]] = [(None, np.inf)] * len(works)
     for k in range(rounds):

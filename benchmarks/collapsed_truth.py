@@ -27,6 +27,7 @@ DRAWS = {1: 1024, 2: 512}  # of each, by effects a group
 FREEDOM = 10.0
 BATCH = 1 << 19  # densities held at a time
 STEP = 1e-3  # of differences of eta
+FAR = 30.0  # log means beyond which a density is nothing
 LOG_ROOT = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -41,7 +42,7 @@ def binomial(y: np.ndarray, eta: np.ndarray, own: np.ndarray) -> np.ndarray:
 
 
 def poisson(y: np.ndarray, eta: np.ndarray, own: np.ndarray) -> np.ndarray:
-    return y[:, None] * eta - np.exp(eta) - gammaln(y + 1.0)[:, None]
+    return y[:, None] * eta - np.exp(np.minimum(eta, FAR)) - gammaln(y + 1.0)[:, None]
 
 
 def negative_binomial(y: np.ndarray, eta: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -62,7 +63,7 @@ def ordinal(y: np.ndarray, eta: np.ndarray, own: np.ndarray) -> np.ndarray:
 def weibull(y: np.ndarray, eta: np.ndarray, own: np.ndarray) -> np.ndarray:
     t, event, log_k = y[:, :1], y[:, 1:], own[:, :1, None]
     k = np.exp(log_k)
-    return event * (eta + log_k + (k - 1.0) * np.log(t)) - np.exp(eta + k * np.log(t))
+    return event * (eta + log_k + (k - 1.0) * np.log(t)) - np.exp(np.minimum(eta + k * np.log(t), FAR))
 
 
 DENSITIES: dict[str, Callable[..., np.ndarray]] = {

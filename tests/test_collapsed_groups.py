@@ -74,6 +74,19 @@ def test_groups_with_two_far_modes(apart):
     assert found.log_evidence_se < 0.01
 
 
+def test_the_summary_shows_the_larger_bound_and_says_which():
+    fit, plain = (
+        fenchel.fit("y ~ x + (1|g)", TABLE, "bernoulli", accuracy="fast", **how)
+        for how in ({"evidence": "corrected"}, {})
+    )
+    low = fit.answers.lower_bound
+    assert fit.elbo < low <= fit.answers.log_evidence
+    said = f"log evidence at least {low:.3f} with groups integrated out ({fit.elbo:.3f} by the Gaussian)"
+    assert said in fit.summary().splitlines()[1]
+    assert f"log evidence at least {plain.elbo:.3f}" in plain.summary().splitlines()[1]
+    assert "integrated out" not in plain.summary().splitlines()[1]
+
+
 def test_groups_without_weight_are_as_a_priori():
     model = model_of("bernoulli")
     weights = np.where(model.group < 3, 0.0, 1.0)

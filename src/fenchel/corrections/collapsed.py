@@ -67,6 +67,11 @@ class Collapsed(Stored, PosteriorOnGrids):
         return self._found.placed.missed + self._rule_error + self.remainder
 
     @cached_property
+    def lower_bound(self) -> float:  # type: ignore[override]
+        """Of log p(y): ``log_evidence`` less what lattices and the rule of points may miss."""
+        return self.log_evidence - self._found.placed.missed - self._rule_error
+
+    @cached_property
     def _at_points(self) -> tuple[Cubature, np.ndarray, np.ndarray]:
         """A rule of degree 3, turned, with the values and gradients of the groups at its points."""
         found, p = self._found, self._found.state.mean.size

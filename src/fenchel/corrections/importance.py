@@ -86,6 +86,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
     method = "importance"
     leaves_one_out = False  # whether ``loo()`` answers
     carries = False  # whether it is interpolated between theta
+    lower_bound = -np.inf  # of log p(y): an average of draws is none
 
     def __init__(self, fit: GaussianFit, draws: int = 4096, rng: Seed = 0) -> None:
         self._because, self._likelihood, self.elbo, self._fit = "", fit.likelihood, fit.elbo, fit

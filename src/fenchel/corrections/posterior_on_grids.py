@@ -25,6 +25,7 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
 
     leaves_one_out = True  # whether ``loo()`` answers
     carries = True  # whether it is interpolated between theta
+    lower_bound = -np.inf  # of log p(y), where ``log_evidence`` is one
     _fit: GaussianFit
     _posterior: Posterior
     _last: tuple[NewRows, MarginalGrid] | None = None  # rows that were asked for, with their marginals

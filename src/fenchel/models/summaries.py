@@ -42,7 +42,7 @@ def certificate(fit: FitTables) -> list[str]:
     proof = f"gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate})"
     if np.isinf(sol.gap) and sol.certificate == "stationarity":
         proof = "a stationary point, of a family that is not log-concave: another may be better"
-    first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
+    first = f"{word}: {proof}, {_bound_in_words(fit)}"
     return [first] if fit.converged else [first, fit.found.status]
 
 
@@ -54,6 +54,14 @@ def between_bounds(fit: FitTables) -> list[str]:
     if found is None:
         return ["log evidence from above: fit.evidence_bounds()"]
     return [evidence_in_words(fit, found)]
+
+
+def _bound_in_words(fit: FitTables) -> str:
+    """The larger of two lower bounds of the log evidence: q's, and that with the effects of groups integrated out."""
+    low = -np.inf if fit.answers is None else fit.answers.lower_bound
+    if low <= fit.solution.elbo:
+        return f"log evidence at least {fit.solution.elbo:.3f}"
+    return f"log evidence at least {low:.3f} with groups integrated out ({fit.solution.elbo:.3f} by the Gaussian)"
 
 
 def described(model: Model) -> list[str]:
