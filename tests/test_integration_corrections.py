@@ -81,7 +81,7 @@ def test_marginals_between_theta_are_those_of_the_correction_there(crossed):
 def test_few_corrections_serve_all_points(crossed, monkeypatch):
     likelihood, family, y = crossed
     asked = []
-    monkeypatch.setattr(points, "correct", lambda fit, rough: asked.append(fit) or correct(fit, rough))
+    monkeypatch.setattr(points, "correct", lambda fit, *how: asked.append(fit) or correct(fit, *how))
     found = integrate(likelihood, family(), y)
     few, n = len(asked), len(found.solutions)
     assert found.evidence == "corrected"
