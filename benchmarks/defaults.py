@@ -3,6 +3,7 @@
     python benchmarks/defaults.py                     real tables where Rscript is present, and simulated ones
     python benchmarks/defaults.py --only ohio wine    some of them
     python benchmarks/defaults.py --r                 runs R's fits again, and stores them in defaults.json
+    python benchmarks/defaults.py --chains            runs MCMC where truth comes from it, and stores it there too
     python benchmarks/defaults.py --priors            what priors of an sd do to group means with standard errors
 
 Truth is the posterior under the priors that ``model.priors`` prints, by ``defaults_truth.py``: linear algebra or
@@ -19,8 +20,8 @@ quadrature over the groups, and importance draws over everything else. Columns:
 
 R is REML for Gaussian responses and maximum likelihood elsewhere: a posterior median lies above either, by some
 1/(2 (groups - 1)) for well measured groups. A verdict holds tables of ten groups or more to 0.1 in beta, 3 % in se and
-5 % in sd. Cox models and crossed or nested groups of counts and labels have R's answers alone; smooths are
-compared by eta.
+5 % in sd. Truth of Cox models and of crossed or nested groups of counts and labels is by MCMC (``defaults_chains.py``)
+and stored; smooths are compared by eta.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import defaults_chains as chains
 import defaults_truth as truth_of
 import numpy as np
 import pandas as pd
@@ -251,12 +253,48 @@ def true_answer(table: Table, data: pd.DataFrame, size: float) -> truth_of.Truth
     )
 
 
+CHAINED = {"VerbAgg": 12_000, "grouseticks": 24_000, "Arabidopsis": 30_000, "kidney": 60_000, "rats": 60_000}  # draws
+
+
+def chained_answer(table: Table, data: pd.DataFrame, start: Any) -> dict[str, Any]:
+    """Truth by MCMC under the stated priors, as it is stored; ``start`` are sds to begin at."""
+    from formulaic import model_matrix
+
+    model = fenchel.Model(table.formula, data, family=table.family, **table.options)
+    X = np.asarray(model_matrix(table.fixed, data), dtype=float)
+    left, cox = table.formula.split("~")[0].strip(), table.family == "cox"
+    if cox:
+        time_, event = left[5:-1].split(", ")
+        X, density = X[:, 1:], chains.partial(data[time_].to_numpy(float), data[event].to_numpy(float))
+    else:
+        kinds = {"bernoulli": chains.labels, "poisson": chains.counts, "negative-binomial": chains.dispersed}
+        density = kinds[table.family](np.asarray(model.target.y, dtype=float))
+    groups = [truth_of.Group(pd.factorize(data[name])[0]) for name in table.groups]
+    own = [] if cox else model.own_priors.likelihood.entries()
+    own_start = np.zeros(0) if cox else np.asarray(model.target.likelihood.theta, dtype=float)
+    prior = lambda theta: float(sum(e.prior(float(t))[0] for e, t in zip(own, theta, strict=True)))
+    level = 0.0 if cox else float(model.level)
+    began = time.process_time()
+    found, said = chains.chain_truth(
+        X, density, groups, HALF_NORMAL, level, own_start, prior, start, CHAINED[table.name], intercept=not cox
+    )
+    said["seconds"] = time.process_time() - began
+    kept = {name: np.round(value, 6).tolist() for name, value in vars(found).items()}
+    return {**kept, "chains": {name: round(value, 4) for name, value in said.items()}}
+
+
 def worst(x: np.ndarray) -> float:
     return float(x[np.argmax(np.abs(x))]) if x.size else np.nan
 
 
-def compare(table: Table, data: pd.DataFrame, found: dict[str, Any] | None, how: dict[str, Any]) -> dict[str, Any]:
-    """One row of the table."""
+def compare(
+    table: Table,
+    data: pd.DataFrame,
+    found: dict[str, Any] | None,
+    how: dict[str, Any],
+    kept: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One row of the table; ``kept`` is a truth that was stored."""
     plain = fitted(table, data, **PLAIN)
     default = fitted(table, data, **how)
     row: dict[str, Any] = {"table": table.name, "rows": len(data), "plain": plain.seconds, "default": default.seconds}
@@ -277,17 +315,18 @@ def compare(table: Table, data: pd.DataFrame, found: dict[str, Any] | None, how:
             flat = np.concatenate([np.atleast_1d(np.asarray(s, dtype=float)).ravel() for s in ordered])
             with np.errstate(divide="ignore"):
                 row["sd R"] = 100.0 * worst(default.medians / flat - 1.0)
-    if table.exact:
-        true = true_answer(table, data, HALF_NORMAL)
-        flat_prior = true_answer(table, data, FLAT)
-        kept = slice(int(table.family == "weibull"), None)  # the level goes with the unit of time and the shape
-        row["beta"] = worst(((default.beta - true.mean) / true.sd)[kept])
-        row["se"] = 1.0 + worst((default.se / true.sd - 1.0)[kept])
+    if table.exact or kept is not None:
+        if kept is not None:
+            true = truth_of.Truth(**{name: np.asarray(value) for name, value in kept.items() if name != "chains"})
+        else:
+            true, flat_prior = (true_answer(table, data, size) for size in (HALF_NORMAL, FLAT))
+            row["prior"] = 100.0 * worst(true.group_median / flat_prior.group_median - 1.0)
+        n = true.mean.size - int(table.family == "weibull")  # the level goes with the unit of time and the shape
+        row["beta"] = worst((default.beta[-n:] - true.mean[-n:]) / true.sd[-n:])
+        row["se"] = 1.0 + worst(default.se[-n:] / true.sd[-n:] - 1.0)
         row["sd"] = 100.0 * worst(default.sds / true.group_mean - 1.0)
-        row["prior"] = 100.0 * worst(true.group_median / flat_prior.group_median - 1.0)
-        row["draws"] = min(true.share, flat_prior.share)
         row["plain sd"] = 100.0 * worst(plain.medians / true.group_median - 1.0)
-        row["plain se"] = 1.0 + worst((plain.se / true.sd - 1.0)[kept])
+        row["plain se"] = 1.0 + worst(plain.se[-n:] / true.sd[-n:] - 1.0)
         good = abs(row["beta"]) <= BETA and abs(row["se"] - 1) <= SE and abs(row["sd"]) <= 100 * SD
         row["verdict"] = ("ok" if good else "OFF") if judged else "few groups"
     else:
@@ -367,6 +406,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ask.add_argument("--only", nargs="+", default=[])
     ask.add_argument("--r", action="store_true", help="run R's fits again and store them")
+    ask.add_argument("--chains", action="store_true", help="run MCMC where truth comes from it, and store it")
     ask.add_argument("--priors", action="store_true", help="what priors of an sd do, and nothing else")
     ask.add_argument("--accuracy", choices=("auto", "fast", "high"), help="in the place of the default call")
     asked = ask.parse_args()
@@ -381,10 +421,19 @@ def main() -> None:
             from_r(folder, "data")
             if asked.r:
                 from_r(folder, "fit")
-                stored = json.loads((folder / "found.json").read_text())
+                stored = {**json.loads((folder / "found.json").read_text()), "truth": stored.get("truth", {})}
                 STORED.write_text(json.dumps(stored, indent=1) + "\n")
         else:
             print("Rscript is not here: simulated tables alone")
+        truths = stored.setdefault("truth", {})
+        for table in [t for t in TABLES if asked.chains and present and t.name in (asked.only or CHAINED)]:
+            sds = stored["tables"][table.name]["sds"]
+            start = [0.5] if table.family == "cox" else np.ravel([sds[g] for g in table.groups])
+            truths[table.name] = chained_answer(table, read(folder / f"{table.name}.json"), start)
+            print(table.name, truths[table.name]["chains"], flush=True)
+            STORED.write_text(json.dumps(stored, indent=1) + "\n")
+        if asked.chains:
+            return
         print(f"R {stored.get('R')}, {stored.get('versions')}")
         print(f"| {' | '.join((*SHOWN, *SECONDS, 'did', 'verdict'))} |")
         print("|---" * (len(SHOWN) + len(SECONDS) + 2) + "|")
@@ -393,7 +442,7 @@ def main() -> None:
             if (asked.only and table.name not in asked.only) or (table.simulate is None and not present):
                 continue
             data = read(folder / f"{table.name.split('-')[0]}.json") if table.simulate is None else table.simulate()
-            rows.append(compare(table, data, stored["tables"].get(table.name), how))
+            rows.append(compare(table, data, stored["tables"].get(table.name), how, truths.get(table.name)))
             print(line(rows[-1]), flush=True)
     judged = [row for row in rows if row["verdict"] in ("ok", "OFF")]
     off = [row["table"] for row in judged if row["verdict"] == "OFF"]

@@ -13,30 +13,30 @@ data have the same answer on every computer, busy or not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import gates
 from ..checks import choice
-from ..corrections import correct
 from ..files import is_loading, next_search, searched
 from ..hyperparameters.integration import composite
 
 if TYPE_CHECKING:
     from .fit_tables import FitTables
 
-_LATTICE = {0: 1, 1: 14, 2: 36, 3: 60}  # fits of an integration over so many hyperparameters
+_LATTICE = {0: 1, 1: 14, 2: 32, 3: 50}  # fits of an integration over so many hyperparameters
 _ABOUT_CENTRE = 4  # fits a hyperparameter before those of a composite design: curvature, widths, steps to the mode
-_SEARCH = 2  # corrections of a search for the mode beyond those of an integration, which are 2 (2 n + 1)
 _COLD = 2.0  # times as long as a fit that starts at its end, one of a search takes
-# seconds of a usual core: of any fit, of a row, of a latent
-_FIT, _FIT_ROW, _FIT_LATENT = 3e-3, 1.5e-6, 1e-5
-_CORRECTION = {  # seconds of any correction, of a row, and of a pair of rows, by its method
-    "collapsed": (0.01, 5e-5, 0.0),
-    "clusters": (0.02, 0.0, 7e-8),
-    "neighbours": (0.05, 1.5e-4, 0.0),
+# seconds of a usual core: of any fit, of a row, of an effect of groups, of any other latent
+_FIT, _FIT_ROW, _FIT_GROUP, _FIT_LATENT = 3e-3, 4e-7, 1.5e-6, 1e-5
+_CORRECTION = {  # seconds of any correction, of a row, and of a pair of sites, by its method
+    "collapsed": (0.008, 1.2e-5, 0.0),
+    "clusters": (0.005, 0.0, 9e-8),
+    "neighbours": (0.05, 3.5e-5, 0.0),
 }
+_SLOPES = 5.0  # times as long, groups with several effects each
 _OTHER_CORRECTION = 0.5, 2e-5, 0.0  # by draws
-_LEAST_ROW = 1e-5  # seconds that a correction takes a row, at least
+_COLLAPSED_SEARCH = 4  # corrections beyond those of other methods: each place of a search is one
+_LEAST_ROW = 3e-6  # seconds that a correction takes a row, at least
 
 
 class Plan(NamedTuple):
@@ -93,38 +93,70 @@ class Dial:
         )
 
 
+class Prices(NamedTuple):
+    """Seconds of a usual core, estimated from counts; ``benchmarks/accuracy_prices.py`` has them beside a clock.
+
+    Attributes
+    ----------
+    one : float
+        Of a fit at given hyperparameters that starts at its neighbour's end.
+    correction : float
+        Of one correction.
+    corrected, integrated, gaussian : float
+        Of the mode corrected, of an integration, and of one without corrections, beyond the plain fit.
+    """
+
+    one: float
+    correction: float
+    corrected: float
+    integrated: float
+    gaussian: float
+
+
+def prices(plain: FitTables, found: Any = None) -> Prices:
+    """Of what may follow a plain fit, where corrections are like the one that was found, or the cheapest."""
+    n, rows, effects = _n_free(plain), plain.model.n_rows[1], plain.model.sum.effects
+    one = _FIT + _FIT_ROW * rows + sum((_FIT_GROUP if t.of_groups else _FIT_LATENT) * t.n_latents for t in effects)
+    fits = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n
+    if plain.found.likelihood.objective.conjugate:
+        return Prices(one, 0.0, 0.0, fits * one, fits * one)
+    correction, more = _LEAST_ROW * rows, 0
+    if found is not None:
+        always, row, pair = _CORRECTION.get(found.method, _OTHER_CORRECTION)
+        collapsed = found.method == "collapsed"
+        slopes = collapsed and any(t.of_groups and t.n_latents > len(t.levels or ()) for t in effects)
+        pairs = found.n_sites**2 if pair else 0.0
+        correction = (always + row * rows + pair * pairs) * (_SLOPES if slopes else 1.0)
+        more = _COLLAPSED_SEARCH if collapsed else 0
+    at_mode = n + 2 + more + (n if more else 0) if n else 1
+    integrated = fits * one + (2 * n + 2 + more) * correction
+    return Prices(one, correction, at_mode * (one + correction), integrated, fits * one)
+
+
 def _chosen(plain: FitTables, accuracy: str) -> Plan:
     n, exact = _n_free(plain), plain.found.likelihood.objective.conjugate
-    method = "auto" if n else None
+    why = ""
     if accuracy == "high":
-        return Plan(method, not exact)
+        return Plan("auto" if n else None, not exact)
     if exact and not n:
         return Plan()
-    one = _FIT + _FIT_ROW * plain.model.n_rows[1] + _FIT_LATENT * sum(t.n_latents for t in plain.model.sum.effects)
-    allowed = max(gates.AFFORDED_FITS * _COLD * plain.found.n_evaluations * one, gates.AFFORDED_SECONDS)
+    said = prices(plain)
+    allowed = max(gates.AFFORDED_FITS * _COLD * plain.found.n_evaluations * said.one, gates.AFFORDED_SECONDS)
     allowed = min(allowed, gates.UNASKED_SECONDS)
-    fits, corrections = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n, 2 * (2 * n + 1)
-
-    def prices(correction: float) -> tuple[float, float]:  # of an integration, and of the mode corrected
-        return fits * one + corrections * correction, (corrections + _SEARCH) * (one + correction)
-
-    correction, why = 0.0 if exact else _LEAST_ROW * plain.model.n_rows[1], ""
-    if not exact and min(prices(correction)) <= allowed:
-        correction, why = _priced(plain)
-    corrects = not (exact or why)
-    integrated, corrected = prices(correction if corrects else 0.0)
-    if not n or integrated <= allowed:
-        return Plan(method, corrects, why)
-    dear = f"{_counted(n)}, integration would take about {_duration(integrated)}; ask with accuracy='high'"
-    return Plan(None, corrects and corrected <= allowed, f"{why}; {dear}" if why else dear)
-
-
-def _priced(plain: FitTables) -> tuple[float, str]:
-    """Seconds of a correction, and why it is not to be used."""
-    found, rows = correct(plain.solution, rough=True), plain.model.n_rows[1]
-    always, row, pair = _CORRECTION.get(found.method, _OTHER_CORRECTION)
-    seconds = always + row * rows + pair * rows**2
-    return seconds, "" if found.nearer else f"a correction is not to be used: {found.status}"
+    corrects = not exact
+    if corrects and min(said.corrected, said.integrated) <= allowed:
+        found = plain.solution.corrected()
+        corrects, said = found.nearer, prices(plain, found)
+        why = "" if corrects else f"a correction is not to be used: {found.status}"
+    integrated = said.integrated if corrects else said.gaussian
+    if n and integrated <= allowed:
+        return Plan("auto", corrects, why)
+    affordable = corrects and said.corrected <= allowed
+    if n:
+        dear = f"{_counted(n)}, integration would take about {_duration(integrated)}; ask with accuracy='high'"
+    else:
+        dear = "" if affordable or why else f"a correction would take about {_duration(said.corrected)}"
+    return Plan(None, affordable, "; ".join(text for text in (why, dear) if text))
 
 
 def _n_free(fit: FitTables) -> int:
