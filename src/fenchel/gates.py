@@ -48,6 +48,6 @@ VECCHIA_KNOTS = 10_000  # points from which vecchia() puts its process on so man
 INDUCING_ROWS = 2_000  # rows from which approximation="auto" takes inducing points; to the stated loss of elbo
 
 # -- accuracy="auto" of a model -------------------------------------------------------------------------
-AFFORDED_FITS = 10.0  # times as long as the plain fit: up to so much, corrections and integration are done unasked
+AFFORDED_FITS = 15.0  # times as long as the plain fit: up to so much, corrections and integration are done unasked
 AFFORDED_SECONDS = 1.0  # up to which they are done whatever the plain fit took; said in the first line
 UNASKED_SECONDS = 20.0  # the most that they take unasked; 0: none is done

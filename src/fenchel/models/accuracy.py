@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import gates
 from ..checks import choice
+from ..corrections import correct
 from ..files import is_loading, next_search, searched
 from ..hyperparameters.integration import composite
 
@@ -36,6 +37,7 @@ _CORRECTION = {  # seconds of any correction, of a row, and of a pair of sites, 
 _SLOPES = 5.0  # times as long, groups with several effects each
 _OTHER_CORRECTION = 0.5, 2e-5, 0.0  # by draws
 _COLLAPSED_SEARCH = 4  # corrections beyond those of other methods: each place of a search is one
+_NEGLIGIBLE = 0.05  # nats, below which a search for the corrected mode ends where it begins
 _LEAST_ROW = 3e-6  # seconds that a correction takes a row, at least
 
 
@@ -120,15 +122,16 @@ def prices(plain: FitTables, found: Any = None) -> Prices:
     fits = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n
     if plain.found.likelihood.objective.conjugate:
         return Prices(one, 0.0, 0.0, fits * one, fits * one)
-    correction, more = _LEAST_ROW * rows, 0
+    correction, more, small = _LEAST_ROW * rows, 0, False
     if found is not None:
         always, row, pair = _CORRECTION.get(found.method, _OTHER_CORRECTION)
         collapsed = found.method == "collapsed"
         slopes = collapsed and any(t.of_groups and t.n_latents > len(t.levels or ()) for t in effects)
         pairs = found.n_sites**2 if pair else 0.0
         correction = (always + row * rows + pair * pairs) * (_SLOPES if slopes else 1.0)
-        more = _COLLAPSED_SEARCH if collapsed else 0
-    at_mode = n + 2 + more + (n if more else 0) if n else 1
+        small = abs(float(found.log_evidence) - float(plain.solution.elbo)) < _NEGLIGIBLE
+        more = _COLLAPSED_SEARCH if collapsed and not small else 0
+    at_mode = n + 2 + more + (n if more else 0) if n and not small else 1
     integrated = fits * one + (2 * n + 2 + more) * correction
     return Prices(one, correction, at_mode * (one + correction), integrated, fits * one)
 
@@ -145,7 +148,7 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
     allowed = min(allowed, gates.UNASKED_SECONDS)
     corrects = not exact
     if corrects and min(said.corrected, said.integrated) <= allowed:
-        found = plain.solution.corrected()
+        found = correct(plain.solution, rough=True)
         corrects, said = found.nearer, prices(plain, found)
         why = "" if corrects else f"a correction is not to be used: {found.status}"
     integrated = said.integrated if corrects else said.gaussian

@@ -341,8 +341,8 @@ class Model(Stated):
         accuracy : "auto", "fast" or "high"
             "fast": hyperparameters where the elbo is largest, and the best Gaussian there. "high": integrated over the
             hyperparameters, each point weighted by its corrected evidence and with marginals beyond the Gaussian.
-            "auto": the best that takes at most ten times as long as the plain fit, or a second: integrated, corrected
-            at the mode, or Gaussian. ``fit.accuracy`` and the first line of the summary say which it is.
+            "auto": the best that takes at most 15 times as long as the plain fit, or a second: integrated, corrected at
+            the mode, or Gaussian. ``fit.accuracy`` and the first line of the summary say which it is.
         evidence : "elbo" or "corrected", optional
             What learning maximises, in the place of what ``accuracy`` says. "corrected" finds the variances of groups
             that quadrature finds (``fenchel.hyperparameters.learn``), and takes marginals beyond the Gaussian there.
