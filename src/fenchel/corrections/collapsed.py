@@ -66,8 +66,8 @@ class Collapsed(Stored, PosteriorOnGrids):
         """What lattices, the rule of points and the shape of q(b) may miss."""
         return self._found.placed.missed + self._rule_error + self.remainder
 
-    @cached_property
-    def lower_bound(self) -> float:  # type: ignore[override]
+    @property
+    def lower_bound(self) -> float:
         """Of log p(y): ``log_evidence`` less what lattices and the rule of points may miss."""
         return self.log_evidence - self._found.placed.missed - self._rule_error
 

@@ -25,7 +25,6 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
 
     leaves_one_out = True  # whether ``loo()`` answers
     carries = True  # whether it is interpolated between theta
-    lower_bound = -np.inf  # of log p(y), where ``log_evidence`` is one
     _fit: GaussianFit
     _posterior: Posterior
     _last: tuple[NewRows, MarginalGrid] | None = None  # rows that were asked for, with their marginals
@@ -33,6 +32,11 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     @property
     def _latents(self) -> MarginalGrid:
         raise NotImplementedError
+
+    @property
+    def lower_bound(self) -> float:
+        """Of log p(y); minus infinity where ``log_evidence`` is none."""
+        return -np.inf
 
     def as_solution(self) -> Any:
         """What ``Family.gradient`` reads for the slopes of ``log_evidence``; None where they are not known."""
