@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from .. import gates
 from ..checks import choice
 from ..corrections import correct
@@ -38,6 +40,7 @@ _SLOPES = 5.0  # times as long, groups with several effects each
 _OTHER_CORRECTION = 0.5, 2e-5, 0.0  # by draws
 _COLLAPSED_SEARCH = 4  # corrections beyond those of other methods: each place of a search is one
 _NEGLIGIBLE = 0.05  # nats, below which a search for the corrected mode ends where it begins
+_IMMATERIAL = 0.1  # nats of a correction times the sd of theta: it moves theta by some three times that, in its sds
 _LEAST_ROW = 3e-6  # seconds that a correction takes a row, at least
 
 
@@ -146,14 +149,18 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
     said = prices(plain)
     allowed = max(gates.AFFORDED_FITS * _COLD * plain.found.n_evaluations * said.one, gates.AFFORDED_SECONDS)
     allowed = min(allowed, gates.UNASKED_SECONDS)
-    corrects = not exact
+    corrects, short = not exact, np.inf
     if corrects and min(said.corrected, said.integrated) <= allowed:
         found = correct(plain.solution, rough=True)
         corrects, said = found.nearer, prices(plain, found)
+        short = abs(float(found.log_evidence) - float(plain.solution.elbo))
         why = "" if corrects else f"a correction is not to be used: {found.status}"
     integrated = said.integrated if corrects else said.gaussian
     if n and integrated <= allowed:
         return Plan("auto", corrects, why)
+    if n and said.gaussian <= allowed and short * np.sqrt(np.diag(plain.theta_covariance).max()) < _IMMATERIAL:
+        with_them = f"with corrections, of {short:.1g} nats, about {_duration(integrated)}; ask with accuracy='high'"
+        return Plan("auto", False, with_them)
     affordable = corrects and said.corrected <= allowed
     if n:
         dear = f"{_counted(n)}, integration would take about {_duration(integrated)}; ask with accuracy='high'"
