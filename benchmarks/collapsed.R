@@ -3,8 +3,7 @@
 #     Rscript --vanilla collapsed.R FOLDER      reads FOLDER/*.table.json, writes FOLDER/found.json
 #
 # glmer with 25 quadrature points for one effect a group and by Laplace's approximation for slopes; clmm with 10 points
-# and Laplace likewise for levels; coxph with a Gaussian frailty for durations, whose baseline is free and which has no
-# slopes; glmmTMB by Laplace, for all but levels and durations. Seconds are of the processor, the second of two runs.
+# for levels and coxph with a Gaussian frailty for durations, whose baseline is free, both without slopes; glmmTMB by Laplace, for all but levels and durations. Seconds are of the processor, the second of two runs.
 
 suppressMessages({library(lme4); library(glmmTMB); library(ordinal); library(survival); library(jsonlite)})
 
@@ -54,7 +53,7 @@ for (path in list.files(folder, pattern = "[.]table[.]json$", full.names = TRUE)
   formula <- as.formula(gsub("|", " | ", kept$formula, fixed = TRUE))
   if (kept$kind == "levels") data[[all.vars(formula)[1]]] <- factor(data[[all.vars(formula)[1]]], ordered = TRUE)
   each <- list()
-  if (!(kept$kind == "durations" && kept$slopes))
+  if (!(kept$kind %in% c("levels", "durations") && kept$slopes))
     each$glmer <- timed(function() first(data, kept$kind, formula, if (kept$slopes) 1 else 25, kept$group))
   if (!(kept$kind %in% c("levels", "durations"))) each$glmmTMB <- timed(function() second(data, kept$kind, formula))
   found$tables[[kept$name]] <- each
