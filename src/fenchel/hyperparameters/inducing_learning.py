@@ -26,13 +26,13 @@ from .base import Evaluated, Learned
 from .evidence import Evidence
 from .inducing_covariance import InducingCovariance
 from .inducing_loss import ApproximationLoss, approximation_loss
-from .learning import learn
-from .search import Search
+from .search import Search, SearchOptions
 
 FIRST_POINTS = 100  # where "auto" begins
 MOST_POINTS = 2_000  # where "auto" ends, on a machine of a few cores
-ROUGH_SLOPE = 1.0  # nats an e-fold that the search before the points are chosen again may leave
-FINE_SLOPE = 0.05  # and the last one
+ROUGH_SHARE = 0.3  # of ``loss``: a search before the points are chosen again ends where a step gains less
+FINE_SHARE = 0.01  # of ``loss``: and the last one
+SLOPE = 0.02  # nats an e-fold: or where no slope is larger
 GROWTH = 2  # times as many points
 LONGER = 5.0  # times as long as all before: what the next size takes, roughly
 NATS_PER_ROW = 1e-3  # the default loss: what each row's log density may change by, on average
@@ -91,7 +91,7 @@ def learn_inducing(
     weights: ArrayLike | None = None,
     tol: float = 1e-8,
     max_iter: int = 100,
-    gtol: float = FINE_SLOPE,
+    gtol: float = SLOPE,
     progress: bool = False,
     callback: Callback | None = None,
     rng: Any = 0,
@@ -131,7 +131,7 @@ def learn_inducing(
     >>> bool(found.loss.bound < 0.4), found.loss.n_points <= 100
     (True, True)
     """
-    run = _Run(likelihood, family, y, weights, learn_theta, learn_likelihood, tol, max_iter, rng)
+    run = _Run(likelihood, family, y, weights, learn_theta, learn_likelihood, tol, max_iter, gtol, rng)
     run.theta = None if theta is None else numeric("learn_inducing", "theta", theta)
     N = family.X.shape[0]
     allowed = default_loss(N) if loss is None else scalar("learn_inducing", "loss", loss, 0.0)
@@ -139,7 +139,7 @@ def learn_inducing(
 
     def search() -> InducingFit:
         with reporting(progress, "learning by inducing points", callback) as report:
-            return _grown(run, sizes, n_inducing, allowed, seconds, gtol, report)
+            return _grown(run, sizes, n_inducing, allowed, seconds, report)
 
     return searched("learn inducing", search, InducingFit.numbers, run.restored)
 
@@ -157,7 +157,7 @@ def _sizes(n_inducing: Any, N: int, most: int) -> list[int]:
 
 
 def _grown(
-    run: _Run, sizes: list[int], given: Any, allowed: float, seconds: float, gtol: float, report: Callback | None
+    run: _Run, sizes: list[int], given: Any, allowed: float, seconds: float, report: Callback | None
 ) -> InducingFit:
     began, stages = time.perf_counter(), list[dict[str, float]]()
     ending = "the points were given" if not sizes else "so many points were asked for"
@@ -166,9 +166,9 @@ def _grown(
     for size in sizes or [0]:
         if size:
             run.choose(size)
-            run.learn(ROUGH_SLOPE, report)
+            run.learn(ROUGH_SHARE * allowed, report)
             run.choose(size)
-        run.learn(gtol, report)
+        run.learn(FINE_SHARE * allowed, report)
         loss = run.loss()
         spent = time.perf_counter() - began
         stages.append(
@@ -209,10 +209,11 @@ class _Run:
         own: bool,
         tol: float,
         max_iter: int,
+        gtol: float,
         rng: Any,
     ) -> None:
         self.likelihood, self.family, self.y, self.rng = likelihood, family, y, np.random.default_rng(rng)
-        self.learn_theta, self.max_iter = learn_theta, max_iter
+        self.learn_theta, self.max_iter, self.gtol = learn_theta, max_iter, gtol
         self.settings: dict[str, Any] = {"weights": weights, "tol": tol, "own": own and learn_theta}
         self.theta: np.ndarray | None = None
         self.solution: Solution | None = None
@@ -230,32 +231,22 @@ class _Run:
             w = None
         self.points(family.X[choose_rows(family.kernel_at(theta), family.X, size, w, self.rng)])
 
-    def learn(self, gtol: float, report: Callback | None) -> None:
-        """theta at these points, from where the last search ended."""
-        if self.theta is None and self.learn_theta:
-            options = {name: value for name, value in self.settings.items() if name != "own"}
-            found = learn(
-                *(self.likelihood, self.family, self.y),
-                **options,
-                learn_likelihood=self.settings["own"],
-                gtol=gtol,
-                max_iter=self.max_iter,
-                callback=report,
-            )
+    def learn(self, rise: float, report: Callback | None) -> None:
+        """theta at these points, from where the last search ended, until a step gains no more than ``rise`` nats."""
+        evidence = Evidence(self.likelihood, self.family, self.y, **self.settings)
+        theta = evidence.start if self.theta is None else self.theta
+        evidence.begin(self.solution)
+        if self.learn_theta:
+            evidence.allowed_gap = 0.0
+            value, slope = evidence(theta)
+            start = Evaluated(value, theta, slope, evidence.solution, evidence.prior)
+            options = SearchOptions(ftol=rise / max(1.0, abs(value)), accepts_flat=True)
+            found = Search(evidence, self.max_iter, self.gtol, report, options).run(start)
+            found.n_evaluations, found.n_newton = evidence.n_evaluations, evidence.n_newton
         else:
-            evidence = Evidence(self.likelihood, self.family, self.y, **self.settings)
-            theta = evidence.start if self.theta is None else self.theta
-            evidence.begin(self.solution)
-            if self.learn_theta:
-                evidence.allowed_gap = 0.0
-                value, slope = evidence(theta)
-                start = Evaluated(value, theta, slope, evidence.solution, evidence.prior)
-                found = Search(evidence, self.max_iter, gtol, report).run(start)
-                found.n_evaluations, found.n_newton = evidence.n_evaluations, evidence.n_newton
-            else:
-                fit = evidence.fit(theta)
-                where = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
-                found = Learned(*where, likelihood=self.likelihood, prior=evidence.prior)
+            fit = evidence.fit(theta)
+            where = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
+            found = Learned(*where, likelihood=self.likelihood, prior=evidence.prior)
         self.learned, self.theta, self.solution = found, found.theta, found.solution
         self.n_evaluations += found.n_evaluations
         self.n_newton += found.n_newton
