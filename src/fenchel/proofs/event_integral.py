@@ -15,11 +15,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from .latent_integral import Integrand, LatticeSum, expected_points, first_radius, first_step, lattice_sum
+from .latent_integral import Integrand, expected_points, first_radius, first_step, integrate_latents
 
-_NODES = 10  # of a panel
+_NODES = 8  # of a panel
 _PANEL = 2.5  # sds of q, at most
 _REACH = 6.5  # sds of q to either side
+_NEAR = 3.0  # nats below the top, from which on less is enough
+_ROUGH = 0.3  # nats
+_RETRIES = 8.0  # times the work of one sum, where the first is not about the posterior
 _RULE = 1e-7  # relative error of a panel, of a smooth log-concave density: added
 
 
@@ -58,11 +61,19 @@ def panels_of(low: float, high: float) -> list[tuple[float, float, bool]]:
     return out
 
 
+def needed_width(s: float, width: float) -> float:
+    """What the sum at s aims at: far out, where next to nothing lies, less is enough."""
+    return float(min(width * np.exp(max(0.5 * s * s - _NEAR, 0.0)), _ROUGH))
+
+
 def range_cost(integrand: Integrand, low: float, high: float, width: float) -> float:
-    """Densities of rows that ``range_bounds`` needs."""
-    points, d = len(panels_of(low, high)) * _NODES, integrand.dimension - 1
-    each = expected_points(d, first_step(d, width), first_radius(d)) if d else 1.0
-    return points * each * integrand.densities
+    """Densities of rows that ``range_bounds`` needs, about."""
+    d = integrand.dimension - 1
+    if not d:
+        return len(panels_of(low, high)) * _NODES * integrand.densities
+    middles = [0.5 * (start + end) for start, end, _ in panels_of(low, high)]
+    steps = [first_step(d, needed_width(s, width)) for s in middles]
+    return sum(_NODES * expected_points(d, step, first_radius(d)) for step in steps) * integrand.densities
 
 
 def range_bounds(integrand: Integrand, w: np.ndarray, low: float, high: float, width: float) -> tuple[float, float]:
@@ -73,7 +84,7 @@ def range_bounds(integrand: Integrand, w: np.ndarray, low: float, high: float, w
     parts: list[tuple[float, float, float, bool]] = []  # log of the largest value, relative lower and upper sums
     for start, end, inside in panels_of(low, high):
         s = 0.5 * (start + end) + 0.5 * (end - start) * x
-        sums = [_marginal(Slice(integrand, w, basis, float(at)), d - 1, width) for at in s]
+        sums = [_marginal(Slice(integrand, w, basis, float(at)), d - 1, needed_width(float(at), width)) for at in s]
         log_m = np.array([one[0] for one in sums]) - 0.5 * s * s + np.log(0.5 * (end - start) * weight)
         top = float(log_m.max())
         value = np.exp(log_m - top)
@@ -98,7 +109,9 @@ def _marginal(part: Slice, d: int, width: float) -> tuple[float, float, float]:
     """log E exp r at one s, and the factors to a smaller and a larger value."""
     if d == 0:
         return float(part.log_ratio(np.zeros((1, 0)))[0]), 1.0, 1.0
-    found: LatticeSum = lattice_sum(part, first_step(d, width), first_radius(d))
+    once = expected_points(d, first_step(d, width), first_radius(d)) * part.densities
+    found = integrate_latents(part, width, _RETRIES * once)
+    assert found is not None
     return found.log_evidence, 1.0 - min(found.halves, 0.5), 1.0 + found.halves + found.tail
 
 
