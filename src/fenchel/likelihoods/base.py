@@ -74,6 +74,7 @@ class Likelihood(Predicted, Stated, ABC):
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation}
     n_predictors: int = 1
     log_concave: bool = True  # in eta: without it a stationary point need not be the best
+    smooth: bool = True  # in eta: without it sums over even points converge slowly
     row_parameters: tuple[str, ...] = ()  # constructor arguments with one number an observation, such as an exposure
 
     # -- its bound ---------------------------------------------------------------------------------

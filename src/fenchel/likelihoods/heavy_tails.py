@@ -67,6 +67,7 @@ class LaplaceNoise(NoiseLikelihood):
     array([1.5])
     """
 
+    smooth = False
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation, "super-gaussian": SuperGaussian}
     word, heavy_tailed, unit_variance = "laplace", True, 2.0
 

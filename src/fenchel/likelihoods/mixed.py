@@ -69,6 +69,7 @@ class Mixed(Likelihood):
                 )
         self.n_predictors = max(part.n_predictors for part in self.parts)
         self.log_concave = all(part.log_concave for part in self.parts)
+        self.smooth = all(part.smooth for part in self.parts)
         self.moves_eta = any(part.moves_eta for part in self.parts)
         lone = next((part for part in self.parts if not part.objective.convex), None)
         if lone is not None and self.n_predictors > 1:

@@ -52,7 +52,7 @@ class Modified(Likelihood):
 
     def __init__(self, base: Any) -> None:
         self.called = type(self).__name__ + type(base).__name__
-        self.base = base.changed(called=self.called)
+        self.base, self.smooth = base.changed(called=self.called), base.smooth
         self.row_parameters = base.row_parameters
         self.word, self.needs = f"{self.prefix}-{base.word}" if base.word else None, base.needs
         start = self.prefix.replace("-", "")

@@ -160,8 +160,9 @@ def report(fit: FittedModel, path: str | Path, geometry: dict[str, Any]) -> Path
 def sections(fit: FittedModel, geometry: dict[str, Any]) -> list[Section]:
     """What the page of a fitted model says, the certificate first."""
     first, *why = fit.engine.certificate(fit)
+    proved = [f"{line}." for line in between_bounds(fit)]
     return [
-        Section("Fit", [f"{fit.accuracy}.", f"{first}.", *why, f"{at_once(fit).first}.", _words(fit)]),
+        Section("Fit", [f"{fit.accuracy}.", f"{first}.", *why, *proved, f"{at_once(fit).first}.", _words(fit)]),
         Section("Coefficients", _coefficients(fit)),
         *([Section("Hyperparameters", _hyperparameters(fit))] if len(fit.hyperparameters) else []),
         *(Section(str(name), _effect(fit, name, geometry)) for name in fit.effects),

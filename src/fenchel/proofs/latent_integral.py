@@ -256,6 +256,7 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
     step = first = first_step(d, width)
     mean, root = np.zeros(d), np.eye(d)
     found: LatticeSum | None = None
+    before: LatticeSum | None = None
     for _ in range(_TRIES):
         cost = expected_points(d, step, radius) * integrand.densities
         while found is None and spent + cost > work and step < _WIDEST:
@@ -266,7 +267,8 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
         begins = found is None
         result = lattice_sum(integrand if begins else Moved(integrand, mean, root), step, radius)
         spent += cost
-        found = result if found is None else _better(found, result)
+        found = result if found is None else _better(found, _consistent(before, result))
+        before = result
         if found.width - 2.0 * integrand.error <= width:
             break
         if begins or not result.tail < _FAR_OFF:  # the next ones are about the posterior
@@ -282,6 +284,15 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
     return found
 
 
+def _consistent(before: LatticeSum | None, result: LatticeSum) -> LatticeSum:
+    """A sum whose error is at least what it is apart from the one before, if that is more than both errors."""
+    if before is None:
+        return result
+    apart = abs(float(np.expm1(result.log_evidence - before.log_evidence)))
+    stated = before.halves + before.tail + result.halves + result.tail
+    return result if apart <= stated else replace(result, halves=max(result.halves, apart))
+
+
 def _better(found: LatticeSum, result: LatticeSum) -> LatticeSum:
     """The narrower evidence with the elbo of q, which only sums in units of q have."""
     if not result.width < found.width:
@@ -295,5 +306,5 @@ def first_radius(d: int) -> float:
 
 
 def first_step(d: int, width: float) -> float:
-    """With which half of the points would miss a quarter of ``width`` of a Gaussian."""
-    return float(np.clip(np.pi * np.sqrt(2.0 / np.log(8.0 * d / width)), _NARROWEST, _WIDEST))
+    """With which the error that is stated would be a quarter of ``width`` for a Gaussian."""
+    return float(np.clip(np.pi * np.sqrt(2.0 / np.log(16.0 * d / width)), _NARROWEST, _WIDEST))

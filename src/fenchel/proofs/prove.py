@@ -123,10 +123,10 @@ def cheap_proof(solution: ProvableFit, groups: Collapsed | None = None) -> Proof
 
 
 def integral_proof(solution: ProvableFit, width: float, work: float, groups: Collapsed | None = None) -> Proof | None:
-    """By an integral over few latents; None where there are too many, or tails have no bound."""
+    """By an integral over few latents; None where there are too many, or a density has kinks or unbounded tails."""
     likelihood, predictors = solution.likelihood, solution.posterior.predictors
-    plain = likelihood.n_predictors == 1 and not predictors.has_extra_variance and likelihood.log_concave
-    if not plain or likelihood.objective.conjugate:
+    plain = likelihood.n_predictors == 1 and not predictors.has_extra_variance and not likelihood.objective.conjugate
+    if not (plain and likelihood.log_concave and likelihood.smooth):
         return None
     groups = collapse(solution, most=MOST_LATENTS) if groups is None else groups
     integrand: Integrand | None = None
