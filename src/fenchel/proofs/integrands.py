@@ -10,10 +10,11 @@ import numpy as np
 
 from ..corrections.collapsed import Collapsed
 from ..corrections.collapsed_fit import third_degree
-from ..corrections.group_quadrature import Lattice, Nodes
+from ..corrections.group_quadrature import Lattice, Nodes, Placed
 from ..corrections.low_rank import directions_of
 from ..corrections.sites import Correlations, GaussianFit, Observed, observations
 from ..priors.row_covariances import Lines
+from .latent_integral import expected_width
 
 _ROUNDING = 64.0 * np.finfo(float).eps  # of a sum, relative to the sum of its terms
 _FINER = 2  # times as many nodes of a group, over a range
@@ -23,18 +24,20 @@ _WIDER = 1.3  # times as wide, tell what its nodes miss
 class GroupIntegrand:
     """Groups integrated out, over all other latents."""
 
-    def __init__(self, collapsed: Collapsed) -> None:
+    def __init__(self, collapsed: Collapsed, width: float = 1e-3, work: float = np.inf) -> None:
         found = collapsed._found
-        self._problem, self._state, self._nodes = found.problem, found.state, found.placed.nodes
-        integrals = found.problem.integrals
-        self._integrals = integrals
+        self._problem, self._state = found.problem, found.state
+        self._integrals = found.problem.integrals
         self.dimension = found.state.mean.size
-        rows = integrals.data.kinds.times.size * self._nodes.step.shape[1] + integrals.data.alone.times.size
-        self.densities = float(rows)
-        self.error = self._missed(found.placed.lattice)
+        self._nodes, self._shift, self.error = self._chosen(found.placed, width, work)
+        self.densities = self._densities(self._nodes)
+
+    def _densities(self, nodes: Nodes) -> float:
+        data = self._integrals.data
+        return float(data.kinds.times.size * nodes.step.shape[1] + data.alone.times.size)
 
     def log_ratio(self, x: np.ndarray) -> np.ndarray:
-        return self._ratio(x, self._nodes)
+        return self._ratio(x, self._nodes) + self._shift
 
     def _ratio(self, x: np.ndarray, nodes: Nodes) -> np.ndarray:
         problem, state = self._problem, self._state
@@ -53,15 +56,27 @@ class GroupIntegrand:
             total[part.points] += data.many[part.kinds] @ part.log_g
         return np.asarray(total)
 
-    def _missed(self, lattice: Lattice) -> float:
-        """What the nodes miss: the largest difference to finer and wider ones, about where q(b) is, and rounding."""
+    def _chosen(self, placed: Placed, width: float, work: float) -> tuple[Nodes, float, float]:
+        """The nodes of the fit with what they miss at its reference, or its lattice, and the error of these.
+
+        Whichever gives the smaller width at this work. The error is twice the largest difference to finer and wider
+        nodes, where q(b) is, and rounding.
+        """
+        lattice = placed.lattice
         place = lattice.centre, lattice.mode, lattice.slope
         ends = _WIDER * lattice.low, _WIDER * lattice.high
         size = int(np.ceil(_FINER * _WIDER * (lattice.size - 1))) + 1
-        finer = Lattice.spanning(place, lattice.root, ends, size)
         x = np.concatenate([np.zeros((1, self.dimension)), third_degree(self.dimension, 1).points])
-        apart = np.abs(self._ratio(x, self._nodes) - self._ratio(x, finer)).max()
-        return float(2.0 * apart) + _ROUNDING * abs(self._state.elbo)
+        exact = self._ratio(x, Lattice.spanning(place, lattice.root, ends, size))
+        best = np.inf
+        chosen: tuple[Nodes, float, float] = lattice, 0.0, np.inf
+        for nodes, shift in ((lattice, 0.0), (placed.nodes, placed.shift)):
+            error = 2.0 * float(np.abs(self._ratio(x, nodes) + shift - exact).max())
+            error += float(_ROUNDING * abs(self._state.elbo))
+            apart = expected_width(self.dimension, self._densities(nodes), width, work) + 2.0 * error
+            if apart < best:
+                best, chosen = apart, (nodes, shift, error)
+        return chosen
 
 
 class RowIntegrand:

@@ -247,21 +247,31 @@ def affordable(integrand: Integrand, work: float) -> bool:
     return expected_points(d, _WIDEST, first_radius(d)) * integrand.densities <= work
 
 
+def affordable_step(d: int, densities: float, width: float, work: float) -> float:
+    """The step for a width, or the finest that ``work`` densities allow; infinite where none is."""
+    step = first_step(d, width)
+    while step < _WIDEST and expected_points(d, step, first_radius(d)) * densities > work:
+        step = min(1.05 * step, _WIDEST)
+    return step if expected_points(d, step, first_radius(d)) * densities <= work else np.inf
+
+
+def expected_width(d: int, densities: float, width: float, work: float) -> float:
+    """What bounds of a Gaussian would be apart."""
+    return float(4.0 * _MARGIN * d * np.exp(-2.0 * np.pi**2 / affordable_step(d, densities, width, work) ** 2))
+
+
 def integrate_latents(integrand: Integrand, width: float, work: float) -> LatticeSum | None:
     """The finest lattice that is needed for a ``width`` of the bounds, or that ``work`` densities allow; None: none."""
     d, spent = integrand.dimension, 0.0
     if not affordable(integrand, work):
         return None
     radius = first_radius(d)
-    step = first = first_step(d, width)
+    first, step = first_step(d, width), affordable_step(d, integrand.densities, width, work)
     mean, root = np.zeros(d), np.eye(d)
     found: LatticeSum | None = None
     before: LatticeSum | None = None
     for _ in range(_TRIES):
         cost = expected_points(d, step, radius) * integrand.densities
-        while found is None and spent + cost > work and step < _WIDEST:
-            step = min(1.05 * step, _WIDEST)
-            cost = expected_points(d, step, radius) * integrand.densities
         if spent + cost > work and found is not None:
             break
         begins = found is None

@@ -26,7 +26,7 @@ from .integrands import GroupIntegrand, row_integrand
 from .latent_integral import MOST_LATENTS, Integrand, LatticeSum, integrate_latents
 
 _WIDTH = {"fast": 1e-3, "high": 1e-5}  # nats between the bounds that an integral aims at
-_WORK = {"fast": 2e8, "high": 6e9}  # densities of rows that it may need
+_WORK = {"fast": 4e8, "high": 6e9}  # densities of rows that it may need
 CHEAP = 2e7  # the same where nobody asked
 _RATIO_WIDTH = 2e-3  # nats of the integrals of events
 
@@ -70,7 +70,7 @@ class Proof:
         known = alone & (sd > 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.column_stack([(low - mean) / sd, (high - mean) / sd])
-        integrand = GroupIntegrand(self.groups)
+        integrand = GroupIntegrand(self.groups, _RATIO_WIDTH, self.work)
         places = [(k, float(ends[k, 0]), float(ends[k, 1])) for k in np.flatnonzero(known)]
         if sum(range_cost(integrand, start, end, _RATIO_WIDTH) for _, start, end in places) > self.work:
             return found
@@ -131,7 +131,7 @@ def integral_proof(solution: ProvableFit, width: float, work: float, groups: Col
     groups = collapse(solution, most=MOST_LATENTS) if groups is None else groups
     integrand: Integrand | None = None
     if groups is not None:
-        integrand = GroupIntegrand(groups)
+        integrand = GroupIntegrand(groups, width, work)
     elif solution.posterior.active.size <= work:
         integrand = row_integrand(solution, MOST_LATENTS)
     found = None if integrand is None else integrate_latents(integrand, width, work)
