@@ -12,7 +12,7 @@ import fenchel
 from fenchel import gates
 from fenchel.corrections import collapsed_fit, group_quadrature
 from fenchel.corrections.collapsed import Collapsed, collapse
-from fenchel.corrections.group_quadrature import Lattice
+from fenchel.corrections.group_nodes import Lattice
 from fenchel.likelihoods import (
     BernoulliLogit,
     BernoulliProbit,

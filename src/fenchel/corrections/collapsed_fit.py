@@ -19,7 +19,8 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from .group_quadrature import GroupIntegrals, Lattice, Nodes, Placed
+from .group_nodes import Lattice, Nodes, Placed
+from .group_quadrature import GroupIntegrals
 
 _FEWEST = 2  # latents up to which the rule is of degree 5,
 _FEW = 4  # and the same of fewer

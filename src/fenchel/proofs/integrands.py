@@ -10,7 +10,7 @@ import numpy as np
 
 from ..corrections.collapsed import Collapsed
 from ..corrections.collapsed_fit import third_degree
-from ..corrections.group_quadrature import Lattice, Nodes, Placed
+from ..corrections.group_nodes import Lattice, Nodes, Placed
 from ..corrections.low_rank import directions_of
 from ..corrections.sites import Correlations, GaussianFit, Observed, observations
 from ..priors.row_covariances import Lines

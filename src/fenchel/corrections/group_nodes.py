@@ -1,0 +1,101 @@
+"""Where the effects of groups are evaluated to integrate them out: even lattices, and Gauss and Hermite's rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+_CORNER = 18.0  # nats below the largest weight at which a node of a product counts for nothing
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """u = mode + slope (b - centre) + step: (K, d), (K, d, p), (K, M, d), with weights, their logs (K, M) or (K, 1)."""
+
+    centre: np.ndarray
+    mode: np.ndarray
+    slope: np.ndarray
+    step: np.ndarray
+    log_weight: np.ndarray
+
+    def coarse_error(self, share: np.ndarray) -> np.ndarray:
+        """What fewer of these points miss (K, S) of densities (K, S, M); here none are left out."""
+        return np.zeros(share.shape[:2])
+
+
+@dataclass(frozen=True)
+class Lattice(Nodes):
+    """Nodes at root v, v even between low and high along each axis (K, d), ``size`` of them."""
+
+    root: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    size: int
+
+    @classmethod
+    def spanning(
+        cls,
+        place: tuple[np.ndarray, np.ndarray, np.ndarray],
+        root: np.ndarray,
+        ends: tuple[np.ndarray, np.ndarray],
+        size: int,
+    ) -> Lattice:
+        """About centre, mode and slope, between two ends."""
+        low, high = ends
+        d = low.shape[1]
+        share = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, size)] * d, indexing="ij"), axis=-1)
+        v = low[:, None] + (high - low)[:, None] * share.reshape(-1, d)
+        cell = np.log((high - low) / (size - 1)).sum(axis=1) + np.linalg.slogdet(root)[1]
+        return cls(*place, v @ root.transpose(0, 2, 1), cell[:, None], root, low, high, size)
+
+    def coarse_error(self, share: np.ndarray) -> np.ndarray:
+        """2 |c|: what every other point along each axis misses, at the worst phase."""
+        d = self.low.shape[1]
+        place = np.stack(np.meshgrid(*[np.arange(float(self.size))] * d, indexing="ij"), axis=-1).reshape(-1, d)
+        coarse = (place % 2.0 == 0.0).all(axis=1)
+        mean = share @ place
+        variance = np.maximum(share @ place**2 - mean**2, 1e-12)
+        half = share[:, :, coarse] * 2.0**d
+        mass = half.sum(axis=2)
+        sine = (half @ place[coarse] - mass[:, :, None] * mean) / (np.pi * variance)  # k = pi for a step of 2
+        return np.asarray(np.sqrt((mass - 1.0) ** 2 + np.sum(sine**2, axis=2)))
+
+
+class GroupMoments(NamedTuple):
+    """log g (K,), E[u] (K, d) and Cov[u] (K, d, d) at one b."""
+
+    log_g: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The nodes that a fit uses, and a fine even lattice about the same place.
+
+    missed : by nodes and shifts together
+    shift : of the sum of all log g there, from the nodes to the lattice: what nodes miss is much the same at other b
+    mean, covariance : (K, d), (K, d, d) the same of E[u] and Cov[u]
+    rule : size of Gauss and Hermite's, 0 for another lattice
+    """
+
+    nodes: Nodes
+    lattice: Lattice
+    missed: float
+    shift: float
+    mean: np.ndarray
+    covariance: np.ndarray
+    rule: int = 0
+
+
+def hermite_nodes(place: tuple[np.ndarray, np.ndarray, np.ndarray], root: np.ndarray, size: int) -> Nodes:
+    """Gauss and Hermite's about a mean, with the root of a covariance (K, d, d), but for corners that weigh nothing."""
+    x, w = np.polynomial.hermite_e.hermegauss(size)
+    d = root.shape[1]
+    at = np.stack(np.meshgrid(*[x] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    log_w = np.stack(np.meshgrid(*[np.log(w)] * d, indexing="ij"), axis=-1).reshape(-1, d).sum(axis=1)
+    kept = log_w > log_w.max() - _CORNER
+    at, log_w = at[kept], (log_w + 0.5 * np.sum(at * at, axis=1))[kept]
+    return Nodes(*place, at @ root.transpose(0, 2, 1), log_w + np.linalg.slogdet(root)[1][:, None])
