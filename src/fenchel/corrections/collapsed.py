@@ -172,6 +172,11 @@ class Collapsed(Stored, PosteriorOnGrids):
         offset = to_numpy(centre)[:, 0] - W @ to_numpy(self._posterior.latent_mean)
         return GridMarginals(self._marginals(sp.csr_array(W), offset, np.maximum(left, 0.0) + extra), self._like)
 
+    @property
+    def n_rest(self) -> int:
+        """Latents beside the groups."""
+        return int(self._data.split.rest.size)
+
     def beside_groups(self, new: NewRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows of a design that see no group (M,), and eta = mean + direction x there, x ~ N(0, I) under q(b)."""
         X, A = self._data.split.seen(new.design)

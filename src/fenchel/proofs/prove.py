@@ -27,6 +27,7 @@ from .latent_integral import MOST_LATENTS, Integrand, LatticeSum, integrate_late
 
 _WIDTH = {"fast": 1e-3, "high": 1e-5}  # nats between the bounds that an integral aims at
 _WORK = {"fast": 4e8, "high": 6e9}  # densities of rows that it may need
+_SHARE = 0.1  # of them that the fit of groups may need at a time
 CHEAP = 2e7  # the same where nobody asked
 _RATIO_WIDTH = 2e-3  # nats of the integrals of events
 
@@ -128,10 +129,10 @@ def integral_proof(solution: ProvableFit, width: float, work: float, groups: Col
     plain = likelihood.n_predictors == 1 and not predictors.has_extra_variance and not likelihood.objective.conjugate
     if not (plain and likelihood.log_concave and likelihood.smooth):
         return None
-    groups = collapse(solution, most=MOST_LATENTS) if groups is None else groups
+    groups = collapse(solution, _SHARE * work, MOST_LATENTS) if groups is None else groups
     integrand: Integrand | None = None
     if groups is not None:
-        integrand = GroupIntegrand(groups, width, work)
+        integrand = GroupIntegrand(groups, width, work) if groups.n_rest <= MOST_LATENTS else None
     elif solution.posterior.active.size <= work:
         integrand = row_integrand(solution, MOST_LATENTS)
     found = None if integrand is None else integrate_latents(integrand, width, work)
