@@ -247,8 +247,35 @@ def test_what_has_no_bounds_is_refused():
         sol.evidence_bounds(effort="heroic")
     with pytest.raises(ValueError, match="extra variance"):
         fenchel.infer(Poisson(), Features(W, extra_variance=0.1), y).evidence_bounds()
-    with pytest.raises(ValueError, match="predictors an observation"):
-        fenchel.infer(MultinomialLogit(3), DenseCovariance(np.eye(4)), [0, 1, 2, 1]).evidence_bounds()
+    with pytest.raises(ValueError, match="4 predictors an observation"):
+        fenchel.infer(MultinomialLogit(5), DenseCovariance(np.eye(4)), [0, 1, 2, 1]).evidence_bounds()
+
+
+@pytest.mark.parametrize("bound", ["log-sum", "tilted", "exact"])
+@pytest.mark.parametrize("reference", ["last", None])
+def test_a_softmax_has_bounds(bound, reference):
+    """Rows x_n z_c of one latent a class: a tensor of grids over the classes is the witness."""
+    x, y = np.array([1.5, -0.7, 2.0, 0.4]), np.array([0, 2, 1, 0])
+    likelihood = MultinomialLogit(3, reference=reference, bound=bound)
+    bounds = fenchel.infer(likelihood, DenseCovariance(np.outer(x, x)), y).evidence_bounds()
+    z = np.linspace(-10.0, 10.0, 81)
+    C = likelihood.n_predictors
+    grid = np.stack(np.meshgrid(*[z] * C, indexing="ij"), axis=-1).reshape(-1, C)
+    eta = x[:, None, None] * (grid if C == 3 else np.c_[grid, np.zeros(len(grid))])
+    log_p = np.take_along_axis(eta, y[:, None, None], axis=2)[:, :, 0] - np.logaddexp.reduce(eta, axis=2)
+    log_f = log_p.sum(axis=0) - 0.5 * np.sum(grid**2, axis=1) - 0.5 * C * np.log(2 * np.pi)
+    truth = np.logaddexp.reduce(log_f) + C * np.log(z[1] - z[0])
+    assert bounds.lower <= truth <= bounds.upper
+    assert bounds.upper < truth + 1.0
+
+
+def test_pairs_share_an_exponent_where_that_is_better():
+    """Two rows that are all there is are one block, whose exponent is 1: the bound is the evidence."""
+    W = np.array([[2.0, 0.0], [1.6, 1.2]])
+    sol = fenchel.infer(BernoulliLogit("exact"), DenseCovariance(W @ W.T), [1, 0])
+    truth, _ = log_evidence(BernoulliLogit("exact"), np.array([1.0, 0.0]), W)
+    fast, high = sol.evidence_bounds(), sol.evidence_bounds("high")
+    assert truth <= high.upper <= truth + 3e-4 < fast.upper
 
 
 @pytest.mark.parametrize("angle", np.linspace(0.0, np.pi, 19))

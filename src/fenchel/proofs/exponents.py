@@ -18,7 +18,7 @@ import numpy as np
 
 from ..linalg.dense import NotPositiveDefinite
 from .margins import Cone, Margin
-from .tilted_moments import Moments, TiltedMoments
+from .tilted_moments import Cumulants, TiltedMoments
 
 _FALL = 12.0  # factor by which mu falls
 _CENTRED = 0.5  # squared decrement of Newton's step, in units of mu, at which mu falls
@@ -47,7 +47,7 @@ class _Point:
     def __init__(self, w: np.ndarray, moments: TiltedMoments, cone: Cone) -> None:
         self.w = w
         self.margin: Margin = cone.at(w)
-        self.moments: Moments = moments.at(1.0 / w)
+        self.moments: Cumulants = moments.at(1.0 / w)
         self.bound = float(w @ self.moments.log_mean)
         self.room = w - cone.lowest
 

@@ -16,7 +16,7 @@ The lower one is the elbo of q without any bound on the likelihood, so that the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from ..linalg.arrays import to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..posterior import Posterior
 from ..priors.row_covariances import Lines
+from .blocks import pair_up, proportional_curvature, softmax_sites
 from .exponents import best_exponents
 from .margins import Cone, DenseCone, FactorCone
 from .refits import refitted
@@ -37,6 +38,9 @@ _SAME = 1e-14  # of correlations and unit vectors: rows that differ by more than
 _SHRINKS = (0.0, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # of w towards its lowest, tried until it is proved
 _REFITS = 4  # of q, at the most
 _DAMPING = 0.5  # of the first of them
+_PAIRED = 600  # sites up to which pairs of them are tried
+_PREDICTORS = 3  # of a softmax, whose integrals have as many dimensions
+_PREDICTOR_ROWS = 3000  # predictors of all observations, whose covariance is written out
 _UNPROVED = 1e-6  # the same where rounding leaves no proof
 
 
@@ -139,22 +143,21 @@ def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBoun
     """Bounds of log p(y) from a fit with one predictor an observation."""
     choice(_WHERE, "effort", effort, ("fast", "high"))
     post, likelihood = solution.posterior, solution.likelihood
-    if likelihood.n_predictors > 1:
-        got = f"{likelihood.name} has {likelihood.n_predictors} predictors an observation"
-        raise problem(_WHERE, got, "a likelihood of one predictor")
     if post.predictors.has_extra_variance:
         got = "the prior has an extra variance, and q does not learn about that part of eta"
         raise problem(_WHERE, got, "a prior whose latents explain all of eta")
+    if likelihood.n_predictors > 1:
+        return _softmax_bounds(solution)
     observed = observations(solution)
     found = _bound_of(solution, post, observed)
     elbo = _log_normaliser(post) + _of_linear_rows(solution, post) + _expected(observed)
     if effort == "high":
-        found = _refitted(solution, found)
+        found = _in_pairs(_refitted(solution, found))
     blur = solution.rounding + solution.quadrature
     lower, upper = max(elbo, solution.elbo) - blur, found.upper + blur
     exponents = np.full(post.predictors.n_observations, np.inf)
     with np.errstate(divide="ignore"):
-        exponents[post.active[found.sites.rows]] = (1.0 / found.bound.w)[found.sites.remainders.groups.of]
+        exponents[post.active[found.sites.rows]] = (1.0 / found.w)[found.sites.remainders.groups.of]
     return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found.bound, lower, upper))
 
 
@@ -165,15 +168,20 @@ class _Bounded:
     post: Posterior
     observed: Observed
     sites: FitSites
-    upper: float
+    log_Z: float
     bound: SiteBound
+    w: np.ndarray  # of every site
+
+    @property
+    def upper(self) -> float:
+        return self.log_Z + self.bound.value
 
 
 def _bound_of(solution: ProvableFit, post: Posterior, observed: Observed) -> _Bounded:
     sites = sites_of_fit(post, observed)
     log_Z = _log_normaliser(post) + _of_linear_rows(solution, post) + sites.constant
     found = bound_sites(sites.remainders, sites.cone, _expected(observed) - sites.constant)
-    return _Bounded(post, observed, sites, log_Z + found.value, found)
+    return _Bounded(post, observed, sites, log_Z, found, found.w)
 
 
 def _refitted(solution: ProvableFit, found: _Bounded) -> _Bounded:
@@ -196,6 +204,64 @@ def _refitted(solution: ProvableFit, found: _Bounded) -> _Bounded:
         else:
             damping /= 2.0
     return found
+
+
+def _in_pairs(found: _Bounded) -> _Bounded:
+    """The bound with the most correlated sites in pairs, where that is lower."""
+    sites, n = found.sites, found.sites.remainders.n
+    if not (np.isfinite(found.upper) and 1 < n <= _PAIRED) or sites.remainders.several_modes:
+        return found
+    first = sites.rows[sites.remainders.groups.first]
+    factor = found.post.factor
+    V = to_numpy(factor.covariance()[0])[np.ix_(first, first)]
+    S = factor.predictors.row_covariance(first)
+    try:
+        pairs, cone = pair_up(sites.remainders, S, V, sites.remainders.growth / np.diag(V))
+    except np.linalg.LinAlgError:  # two rows that are one to rounding
+        return found
+    bound = bound_sites(pairs, cone, _expected(found.observed) - sites.constant)
+    if not bound.value < found.bound.value:
+        return found
+    w = np.empty(n)
+    for k in range(2):
+        own = pairs.members[:, k]
+        w[own[own >= 0]] = bound.w[own >= 0]
+    return replace(found, bound=bound, w=w)
+
+
+def _softmax_bounds(solution: ProvableFit) -> EvidenceBounds:
+    """Bounds of a likelihood of a few predictors: one site an observation."""
+    post, likelihood = solution.posterior, solution.likelihood
+    seen, C = np.flatnonzero(to_numpy(solution._rows["weight"]) > 0.0), likelihood.n_predictors
+    if C > _PREDICTORS or seen.size * C > _PREDICTOR_ROWS:
+        got = f"{likelihood.name} has {C} predictors an observation, {seen.size} observed"
+        raise problem(_WHERE, got, f"at most {_PREDICTORS} predictors, and {_PREDICTOR_ROWS} in all")
+    prior = post.predictors
+    whole = [to_numpy(block) for block in prior.at(0.0 * prior.mt).covariance()]
+    n = prior.n_observations
+    if len(whole) == 1:
+        S = whole[0].reshape(n, C, n, C)
+    else:
+        S = np.zeros((n, C, n, C))
+        for c, block in enumerate(whole):
+            S[:, c, :, c] = block
+    flat = S[np.ix_(seen, np.arange(C), seen, np.arange(C))].reshape(seen.size * C, seen.size * C)
+    alpha, lam = to_numpy(post.alpha)[seen], to_numpy(post.lam)[seen]
+    Lam = lam[:, :, None] * np.eye(C) if post.curvatures is None else to_numpy(post.curvatures)[seen]
+    rows = {key: to_numpy(value)[seen] for key, value in solution._rows.items()}
+    times, mt = counted(solution)[seen], to_numpy(prior.mt)[seen]
+    tried = []
+    for curvature in (Lam, proportional_curvature(flat, Lam)):
+        sites, cone, log_Z = softmax_sites(likelihood, rows, times, mt, flat, (alpha, curvature))
+        bound = bound_sites(sites, cone, solution.elbo - log_Z)
+        tried.append((log_Z + bound.value, bound))
+    value, found = min(tried, key=lambda one: one[0])
+    blur = solution.rounding + solution.quadrature
+    lower, upper = solution.elbo - blur, value + blur
+    exponents = np.full(n, np.inf)
+    with np.errstate(divide="ignore"):
+        exponents[seen] = 1.0 / found.w
+    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found, lower, upper))
 
 
 @dataclass(frozen=True)
@@ -256,9 +322,13 @@ def _of_linear_rows(solution: ProvableFit, post: Posterior) -> float:
 
 def _expected(observed: Observed) -> float:
     """sum_n E_q gt_n, without a bound on the likelihood."""
-    loss = observed.likelihood.exact_loss(observed.h[:, None], observed.rho[:, None], observed.rows)
+    own, moments = observed.likelihood, (observed.h[:, None], observed.rho[:, None], observed.rows)
+    try:
+        loss = to_numpy(own.exact_loss(*moments).value)
+    except NotImplementedError:  # a softmax of two classes
+        loss = to_numpy(own.objective.f(*moments))
     weight = np.asarray(observed.rows["weight"])
-    value = np.where(weight > 0.0, weight * to_numpy(loss.value), 0.0)
+    value = np.where(weight > 0.0, weight * loss, 0.0)
     return float(np.sum(0.5 * observed.lam * observed.rho - value))
 
 

@@ -1,10 +1,10 @@
-"""One-dimensional integrals of the sites under q, with their errors.
+"""Integrals of the sites under q in one to three dimensions, with their errors.
 
-    L(p) = log E exp(p gt(x)),  x ~ N(0, 1),     L' = mean and L'' = variance of gt under phi exp(p gt) / exp(L)
+    L(p) = log E exp(p gt(x)),  x ~ N(0, I),     L' = mean and L'' = variance of gt under phi exp(p gt) / exp(L)
 
 gt is what the Gaussian site of q leaves of a log-likelihood; where that is flat gt grows like c x^2/2, c < 1, and L is
-finite for p c < 1. Each site has a grid of its own: an interval outside of which the integrand is 45 nats below its
-largest value, with even steps. Such sums converge faster than any power of the step for smooth functions; the step is
+finite for p c < 1. Each site has a grid of its own: a box outside of which the integrand is 45 nats below its largest
+value, with even steps. Such sums converge faster than any power of the step for smooth functions; the step is
 halved until the sum no longer moves, and by how much it moved last is the error that is stated.
 """
 
@@ -20,14 +20,14 @@ from ..corrections.sites import Observed
 from ..priors.row_covariances import Lines
 
 DEAD = 45.0  # nats below the largest value at which a tail no longer counts
-_SCAN = 24  # intervals of a scan for the support
+_SCAN = {1: 24, 2: 16, 3: 10}  # intervals of a scan for the support
 _SCANS = 60
-_STEPS = 32  # intervals of the grid that the exponents are chosen with
+_STEPS = {1: 32, 2: 24, 3: 16}  # intervals of the grid that exponents are chosen with, by its dimensions
 _FINE = 1024  # the same where the integrand may have several modes
-_PLACED = 1024  # intervals, at most, of the grid that the exponents are chosen with
+_PLACED = {1: 1024, 2: 64, 3: 16}  # intervals, at most, of such a grid
 _NEARLY = 1e-7  # of L between such a grid and every other point of it
-_MOST = 1 << 15  # intervals of the finest grid
-_SETTLED = 1e-12  # of L between a grid and every other point of it
+_MOST = {1: 1 << 15, 2: 1 << 9, 3: 1 << 6}  # intervals of the finest grid
+_SETTLED = {1: 1e-12, 2: 1e-8, 3: 1e-6}  # of L between a grid and every other point of it
 _AT_ONCE = 1 << 21  # numbers held at a time
 _ROUNDING = 8.0 * 2.0**-53  # of the terms that cancel in gt
 _TAIL = 1e-18  # of an integral beyond its grid
@@ -35,7 +35,7 @@ LOG_ROOT_2_PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
 class SiteRemainders(Protocol):
-    """What q leaves of the likelihoods: functions gt of one standard normal variable each.
+    """What q leaves of the likelihoods: functions gt of ``dimension`` independent standard normal variables each.
 
     Attributes
     ----------
@@ -48,6 +48,8 @@ class SiteRemainders(Protocol):
     """
 
     @property
+    def dimension(self) -> int: ...
+    @property
     def n(self) -> int: ...
     @property
     def growth(self) -> np.ndarray: ...
@@ -55,7 +57,7 @@ class SiteRemainders(Protocol):
     def several_modes(self) -> bool: ...
 
     def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """gt (m, M) of the sites ``which`` (m,), each at its own places x (m, M)."""
+        """gt (m, M) of the sites ``which`` (m,), each at its own places x (m, M, dimension)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class ObservedRemainders:
 
     observed: Observed
     groups: Lines
+    dimension: int = 1
 
     @property
     def n(self) -> int:
@@ -82,12 +85,12 @@ class ObservedRemainders:
         rows, start = self.groups.rows_of(which)
         some = self.observed.take(rows)
         size = np.diff(np.append(start, rows.size))
-        own = some.left(np.repeat(x, size, axis=0), self.groups.sign[rows], np.zeros(rows.size))
+        own = some.left(np.repeat(x[:, :, 0], size, axis=0), self.groups.sign[rows], np.zeros(rows.size))
         return own if rows.size == which.size else np.add.reduceat(own, start, axis=0)
 
 
 @dataclass(frozen=True)
-class Moments:
+class Cumulants:
     """L, and the mean and the variance of gt under the tilted density (n,)."""
 
     log_mean: np.ndarray
@@ -99,68 +102,89 @@ class TiltedMoments:
     """The integrals of all sites, on grids that are placed for given exponents and kept while these move little."""
 
     def __init__(self, sites: SiteRemainders) -> None:
-        self.sites, self.n = sites, sites.n
-        self.growth = sites.growth
-        self._steps = _FINE if sites.several_modes else _STEPS
+        self.sites, self.n, self.dimension = sites, sites.n, sites.dimension
+        many = sites.several_modes and self.dimension == 1
+        self._steps = _FINE if many else _STEPS[self.dimension]
+        self._scan = _FINE if many else _SCAN[self.dimension]
         with np.errstate(invalid="ignore"):
-            reach = np.sqrt(2.0 * DEAD / np.clip(1.0 - np.maximum(self.growth, 0.0), 0.01, 1.0))
-        self._interval = -reach, reach  # of the last support
+            reach = np.sqrt(2.0 * DEAD / np.clip(1.0 - np.maximum(sites.growth, 0.0), 0.01, 1.0))
+        reach = np.repeat(reach[:, None], self.dimension, axis=1)
+        self._box = -reach, reach  # of the last support
 
     def place(self, p: np.ndarray) -> None:
         """Grids on which ``at`` is accurate for exponents near p (n,)."""
         low, high = self._supports(p)
         while True:
-            share = np.linspace(0.0, 1.0, self._steps + 1)
-            self.x = low[:, None] + (high - low)[:, None] * share
+            self.x = _nodes(low, high, self._steps)
             self.gt = self._remainders(np.arange(self.n), self.x)
-            fine, coarse, _ = _sums(self.x, self.gt, p)
-            if self._steps >= _PLACED or float(np.max(np.abs(fine - coarse), initial=0.0)) <= _NEARLY:
+            self.log_phi = _log_phi(self.x)
+            self.log_cell = np.log((high - low) / self._steps).sum(axis=1)
+            fine, coarse, _ = _sums(self.log_phi, self.gt, p, self.log_cell, _even(self._steps, self.dimension))
+            if self._steps >= _PLACED[self.dimension] or np.max(np.abs(fine - coarse), initial=0.0) <= _NEARLY:
                 return
             self._steps *= 2
 
-    def at(self, p: np.ndarray) -> Moments:
+    def at(self, p: np.ndarray) -> Cumulants:
         """The moments at exponents p (n,) on the grids at hand."""
-        return _moments(self.x, self.gt, p)
+        f, total, log_mean = self._weights(p)
+        origin = self.gt[np.arange(self.n), f.argmax(axis=1)]
+        with np.errstate(invalid="ignore"):
+            from_origin = np.where(f > 0.0, self.gt - origin[:, None], 0.0)
+        mean = np.einsum("ij,ij->i", f, from_origin) / total
+        square = np.einsum("ij,ij,ij->i", f, from_origin, from_origin) / total
+        return Cumulants(log_mean, origin + mean, np.maximum(square - mean * mean, 0.0))
 
     def shape(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of x itself under the tilted densities (n,), on the grids at hand."""
-        f, total, _ = _weights(self.x, self.gt, p)
-        centre = np.einsum("ij,ij->i", f, self.x) / total
-        spread = np.einsum("ij,ij->i", f, (self.x - centre[:, None]) ** 2) / total
+        """Mean and variance of x, in one dimension, under the tilted densities (n,), on the grids at hand."""
+        f, total, _ = self._weights(p)
+        x = self.x[:, :, 0]
+        centre = np.einsum("ij,ij->i", f, x) / total
+        spread = np.einsum("ij,ij->i", f, (x - centre[:, None]) ** 2) / total
         return centre, spread
+
+    def _weights(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The tilted density on the grid (n, M), up to its sum (n,), and L (n,)."""
+        f = _log_integrand(self.log_phi, self.gt, p)
+        top = f.max(axis=1)
+        f -= top[:, None]
+        np.exp(f, out=f)
+        total = f.sum(axis=1)
+        return f, total, top + np.log(total) + self.log_cell
 
     def certified(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """L (n,) at exponents p (n,) on grids of its own, and how far it may be off (n,)."""
-        value, error = np.empty(self.n), np.zeros(self.n)
+        value, error, moved = np.empty(self.n), np.zeros(self.n), np.zeros(self.n)
         low, high = self._supports(p)
         open_, steps = np.arange(self.n), self._steps
         while open_.size:
-            share = np.linspace(0.0, 1.0, steps + 1)
             unsettled = []
-            for some in _blocks(open_, steps):
-                x = low[some, None] + (high - low)[some, None] * share
-                gt = self.sites.remainder(some, x)
-                fine, coarse, size = _sums(x, gt, p[some])
-                moved = np.abs(fine - coarse)
-                value[some] = fine
-                error[some] = moved + _ROUNDING * size + _TAIL
-                unsettled.append(some[~(moved <= _SETTLED + _ROUNDING * size)])
+            even = _even(steps, self.dimension)
+            for some in _blocks(open_, even.size):
+                x = _nodes(low[some], high[some], steps)
+                log_cell = np.log((high[some] - low[some]) / steps).sum(axis=1)
+                fine, coarse, size = _sums(_log_phi(x), self.sites.remainder(some, x), p[some], log_cell, even)
+                change = np.abs(fine - coarse)
+                settled = change <= _SETTLED[self.dimension] + _ROUNDING * size
+                # a kink's error falls by four at each halving, but its sign and size vary with where the points lie
+                error[some] = np.where(settled, change, 2.0 * np.maximum(change, moved[some] / 4.0))
+                error[some] += _ROUNDING * size + _TAIL
+                value[some], moved[some] = fine, change
+                unsettled.append(some[~settled])
             open_, steps = np.concatenate(unsettled), 2 * steps
-            if steps > _MOST:
+            if steps > _MOST[self.dimension]:
                 break
         return value, error
 
     def _remainders(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
-        out = np.empty(x.shape)
+        out = np.empty(x.shape[:2])
         for some in _blocks(np.arange(which.size), x.shape[1]):
             out[some] = self.sites.remainder(which[some], x[some])
         return out
 
     def _supports(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Intervals (n,) outside of which phi exp(p gt) is negligible; the search starts at the last ones."""
-        scan = self._steps if self.sites.several_modes else _SCAN
-        self._interval = supports(self._remainders, p, *self._interval, scan)
-        return self._interval
+        """Boxes (n, d) outside of which phi exp(p gt) is negligible; the search starts at the last ones."""
+        self._box = supports(self._remainders, p, *self._box, self._scan)
+        return self._box
 
 
 def supports(
@@ -168,79 +192,77 @@ def supports(
     p: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
-    steps: int = _SCAN,
+    steps: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals (m,) outside of which phi exp(p gt) is 45 nats below its largest value, and little wider.
+    """Boxes (m, d) outside of which phi exp(p gt) is 45 nats below its largest value, and little wider.
 
-    An interval is scanned at even steps; it grows on a side where the end is not dead, and shrinks to the points that
-    are not. Of a log-concave integrand nothing is missed, however narrow it is.
+    A box is scanned at even steps; it grows on a side where the face is not dead, and shrinks to the points that are
+    not. Of a log-concave integrand in one dimension nothing is missed, however narrow it is.
     """
     low, high = low.copy(), high.copy()
-    open_ = np.arange(p.size)
-    share = np.linspace(0.0, 1.0, steps + 1)
+    open_, d = np.arange(p.size), low.shape[1]
     for _ in range(_SCANS):
-        x = low[open_, None] + (high - low)[open_, None] * share
-        log_f = _log_integrand(x, remainder(open_, x), p[open_])
-        top = log_f.max(axis=1)
-        alive = log_f > top[:, None] - DEAD
-        first, last = alive.argmax(axis=1), steps - alive[:, ::-1].argmax(axis=1)
-        width = high[open_] - low[open_]
-        rows = np.arange(open_.size)
-        left = np.where(first == 0, low[open_] - width, x[rows, np.maximum(first - 1, 0)])
-        right = np.where(last == steps, high[open_] + width, x[rows, np.minimum(last + 1, steps)])
-        grows = (first == 0) | (last == steps)
-        settled = ~grows & (right - left >= 0.5 * width)
-        low[open_], high[open_] = left, right
+        x = _nodes(low[open_], high[open_], steps)
+        log_f = _log_integrand(_log_phi(x), remainder(open_, x), p[open_])
+        alive = (log_f > log_f.max(axis=1)[:, None] - DEAD).reshape(-1, *[steps + 1] * d)
+        settled = np.ones(open_.size, dtype=bool)
+        for k in range(d):
+            seen = alive.any(axis=tuple(j + 1 for j in range(d) if j != k))
+            first, last = seen.argmax(axis=1), steps - seen[:, ::-1].argmax(axis=1)
+            start, width = low[open_, k], high[open_, k] - low[open_, k]
+            left = np.where(first == 0, start - width, start + (first - 1) * width / steps)
+            right = np.where(last == steps, start + 2.0 * width, start + (last + 1) * width / steps)
+            settled &= (first > 0) & (last < steps) & (right - left >= 0.5 * width)
+            low[open_, k], high[open_, k] = left, right
         open_ = open_[~settled]
         if open_.size == 0:
             break
     return low, high
 
 
-def _log_integrand(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> np.ndarray:
+def _nodes(low: np.ndarray, high: np.ndarray, steps: int) -> np.ndarray:
+    """Even grids of boxes (m, d): (m, (steps + 1)^d, d)."""
+    share = np.linspace(0.0, 1.0, steps + 1)
+    d = low.shape[1]
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*[share] * d, indexing="ij")], axis=1)
+    return np.asarray(low[:, None, :] + (high - low)[:, None, :] * grid)
+
+
+def _even(steps: int, d: int) -> np.ndarray:
+    """Which points of such a grid are every other one in all directions (M,)."""
+    every = np.arange(steps + 1) % 2 == 0
+    return np.logical_and.reduce([axis.ravel() for axis in np.meshgrid(*[every] * d, indexing="ij")])
+
+
+def _log_phi(x: np.ndarray) -> np.ndarray:
+    return np.asarray(-0.5 * np.einsum("ijk,ijk->ij", x, x) - x.shape[2] * LOG_ROOT_2_PI)
+
+
+def _log_integrand(log_phi: np.ndarray, gt: np.ndarray, p: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
         out = p[:, None] * gt
-        out -= 0.5 * x * x
+        out += log_phi
     out[np.isnan(out)] = -np.inf
     return out
 
 
-def _sums(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sums(
+    log_phi: np.ndarray, gt: np.ndarray, p: np.ndarray, log_cell: np.ndarray, even: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """L by the whole grid and by every other point of it, and the size of the terms in it (m,)."""
-    log_f = _log_integrand(x, gt, p)
+    log_f = _log_integrand(log_phi, gt, p)
     best = log_f.argmax(axis=1)
-    rows = np.arange(x.shape[0])
+    rows = np.arange(gt.shape[0])
     top = log_f[rows, best]
     f = np.exp(log_f - np.where(np.isfinite(top), top, 0.0)[:, None])
-    step = x[:, 1] - x[:, 0]
+    wider = np.log(2.0) * round(np.log(even.size / even.sum()) / np.log(2.0))  # cells of every other point
     with np.errstate(divide="ignore"):
-        fine = top + np.log(f.sum(axis=1) * step) - LOG_ROOT_2_PI
-        coarse = top + np.log(2.0 * f[:, ::2].sum(axis=1) * step) - LOG_ROOT_2_PI
-    at = x[rows, best]
-    size = np.abs(p * gt[rows, best]) + 0.5 * at * at
+        fine = top + np.log(f.sum(axis=1)) + log_cell
+        coarse = top + np.log(f[:, even].sum(axis=1)) + log_cell + wider
+    size = np.abs(p * gt[rows, best]) + np.abs(log_phi[rows, best])
     return fine, coarse, np.where(np.isfinite(size), size, np.inf)
 
 
-def _moments(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> Moments:
-    f, total, log_mean = _weights(x, gt, p)
-    origin = gt[np.arange(x.shape[0]), f.argmax(axis=1)]
-    with np.errstate(invalid="ignore"):
-        from_origin = np.where(f > 0.0, gt - origin[:, None], 0.0)
-    mean = np.einsum("ij,ij->i", f, from_origin) / total
-    square = np.einsum("ij,ij,ij->i", f, from_origin, from_origin) / total
-    return Moments(log_mean, origin + mean, np.maximum(square - mean * mean, 0.0))
-
-
-def _weights(x: np.ndarray, gt: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tilted density on the grid (n, M), up to its sum (n,), and L (n,)."""
-    f = _log_integrand(x, gt, p)
-    top = f.max(axis=1)
-    f -= top[:, None]
-    np.exp(f, out=f)
-    total = f.sum(axis=1)
-    return f, total, top + np.log(total * (x[:, 1] - x[:, 0])) - LOG_ROOT_2_PI
-
-
-def _blocks(which: np.ndarray, steps: int) -> list[np.ndarray]:
-    size = max(1, _AT_ONCE // (steps + 1))
+def _blocks(which: np.ndarray, points: int) -> list[np.ndarray]:
+    size = max(1, _AT_ONCE // points)
     return [which[i : i + size] for i in range(0, which.size, size)]

@@ -1,0 +1,252 @@
+"""Sites of several directions: the predictors of a softmax, or correlated rows that share one exponent.
+
+A block c of d rows has the covariance V_c under q and the curvature Lam_c of its site (d, d). Exponents p = 1/w are
+allowed if blockdiag(p_c V_c) >= V, that is with Omega_c = w_c V_c^-1 - Lam_c = L_c L_c', in the space of all rows,
+
+    M(w) = S^-1 - Omega >= 0,      I - L' S L > 0,       L = blockdiag(L_c)
+    -d log|M| / dw_c = tr Y_cc,    d^2 / dw_c dw_d = |Y_cd|^2,    Y_cd = T_c' ((I - L' S L)^-1 - I)_cd T_d
+
+with V_c^-1 = K_c K_c' and T_c = L_c^-1 K_c. Everything is dense: for some thousand rows in all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..linalg import dense
+from ..linalg.dense import NotPositiveDefinite
+from .margins import EPS, Cone, Margin
+from .tilted_moments import SiteRemainders
+
+_FIXED_POINT = 30  # rounds of curvatures in proportion to precisions
+
+
+class BlockCone(Cone):
+    """n blocks of d rows: S (n d, n d) the prior covariance block by block, V and Lam (n, d, d)."""
+
+    def __init__(self, S: np.ndarray, V: np.ndarray, Lam: np.ndarray) -> None:
+        self.S, self.Lam = S, Lam
+        self.n, self.d = V.shape[0], V.shape[1]
+        self.size = S.shape[0]
+        root = np.linalg.cholesky(V)
+        self.inverse_V = np.linalg.inv(V)
+        self.K = np.linalg.cholesky((self.inverse_V + np.swapaxes(self.inverse_V, 1, 2)) / 2.0)
+        seen = np.swapaxes(root, 1, 2) @ Lam @ root
+        self.lowest = np.maximum(np.linalg.eigvalsh((seen + np.swapaxes(seen, 1, 2)) / 2.0)[:, -1], 0.0)
+        own = S.reshape(self.n, self.d, self.n, self.d)[np.arange(self.n), :, np.arange(self.n), :]
+        left = np.linalg.eigvalsh(np.swapaxes(self.K, 1, 2) @ own @ self.K)[:, -1]
+        self.profile = 1.0 / np.maximum(left, 1.0)
+
+    def roots(self, w: np.ndarray) -> np.ndarray:
+        """L_c (n, d, d)."""
+        Omega = w[:, None, None] * self.inverse_V - self.Lam
+        try:
+            return np.linalg.cholesky((Omega + np.swapaxes(Omega, 1, 2)) / 2.0)
+        except np.linalg.LinAlgError:
+            raise NotPositiveDefinite("a site is below the least that is allowed") from None
+
+    def factor(self, L: np.ndarray) -> np.ndarray:
+        n, d = self.n, self.d
+        half = np.einsum("iacb,cbe->iace", self.S.reshape(n, d, n, d), L, optimize=True)
+        B = -np.einsum("iae,iacb->iecb", L, half, optimize=True).reshape(n * d, n * d)
+        B[np.diag_indices_from(B)] += 1.0
+        return np.asarray(dense.cholesky(B))
+
+    def at(self, w: np.ndarray) -> Margin:
+        L = self.roots(w)
+        return _BlockMargin(self.factor(L), np.linalg.solve(L, self.K))
+
+    def proves(self, w: np.ndarray) -> bool:
+        lost = self.size * (self.size + 8.0 + 4.0 * self.d) * EPS
+        try:
+            self.factor(self.roots(w) / np.sqrt(1.0 - lost))
+        except NotPositiveDefinite:
+            return False
+        return True
+
+
+class _BlockMargin(Margin):
+    def __init__(self, factor: np.ndarray, T: np.ndarray) -> None:
+        self.log_det = dense.log_det(factor)
+        self._factor, self._T = factor, T
+
+    @cached_property
+    def _products(self) -> tuple[np.ndarray, np.ndarray]:
+        """tr Y_cc (n,) and |Y_cd|^2 (n, n)."""
+        n, d = self._T.shape[0], self._T.shape[1]
+        inverse = np.asarray(dense.symmetrised(dense.inverse_from(dense.triangular_inverse(self._factor))))
+        inverse[np.diag_indices_from(inverse)] -= 1.0
+        half = np.einsum("iacb,cbe->iace", inverse.reshape(n, d, n, d), self._T, optimize=True)
+        Y = np.einsum("iae,iacb->iecb", self._T, half, optimize=True)
+        trace = np.einsum("cici->ci", Y).sum(axis=1) if n else np.zeros(0)
+        return trace, np.einsum("iacb,iacb->ic", Y, Y, optimize=True)
+
+    @property
+    def slopes(self) -> np.ndarray:
+        return self._products[0]
+
+    def newton(self, diagonal: np.ndarray, mu: float, right: np.ndarray) -> np.ndarray:
+        H = mu * self._products[1] + np.diag(diagonal)
+        return np.asarray(dense.solve_cholesky(dense.cholesky(H), right))
+
+
+@dataclass(frozen=True)
+class PairedSites:
+    """Sites of one direction, two by two: gt_a(x_a) + gt_b(x_b) with x = A u, u two independent standard normals.
+
+    ``members`` (n, 2): the sites, -1 for none; ``A`` (n, 2, 2): the root of their correlation under q.
+    """
+
+    sites: SiteRemainders
+    members: np.ndarray
+    A: np.ndarray
+    growth: np.ndarray
+    dimension: int = 2
+
+    @property
+    def n(self) -> int:
+        return int(self.members.shape[0])
+
+    @property
+    def several_modes(self) -> bool:
+        return self.sites.several_modes
+
+    def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
+        t = x @ np.swapaxes(self.A[which], 1, 2)
+        out = np.zeros(x.shape[:2])
+        for k in range(2):
+            own = self.members[which, k]
+            some = own >= 0
+            out[some] += self.sites.remainder(own[some], t[some, :, k : k + 1])
+        return out
+
+
+def pair_up(
+    sites: SiteRemainders, S: np.ndarray, V: np.ndarray, curvature: np.ndarray
+) -> tuple[PairedSites, BlockCone]:
+    """The most correlated sites in pairs; one that is left over has a second direction that nothing sees.
+
+    S and V (m, m) are the covariances of the sites a priori and under q, ``curvature`` (m,) their lam.
+    """
+    members = _matched(V / np.sqrt(np.outer(np.diag(V), np.diag(V))))
+    order = members.ravel()
+    alone = order < 0
+    S, V = (_padded(X, order, alone) for X in (S, V))
+    lam = np.where(alone, 0.0, curvature[order])
+    n, pick = members.shape[0], np.arange(members.shape[0])
+    own = V.reshape(n, 2, n, 2)[pick, :, pick, :]
+    Lam = lam.reshape(n, 2)[:, :, None] * np.eye(2)
+    sd = np.sqrt(np.einsum("nii->ni", own))
+    cone = BlockCone(S, own, Lam)
+    A = np.linalg.cholesky(own / (sd[:, :, None] * sd[:, None, :]))
+    return PairedSites(sites, members, A, cone.lowest), cone
+
+
+def _padded(X: np.ndarray, order: np.ndarray, alone: np.ndarray) -> np.ndarray:
+    out = X[np.ix_(order, order)]
+    out[alone], out[:, alone] = 0.0, 0.0
+    out[alone, alone] = 1.0
+    return out
+
+
+def _matched(R: np.ndarray) -> np.ndarray:
+    """Pairs (n, 2), the most correlated first; -1 beside the last one of an odd number."""
+    m = R.shape[0]
+    i, j = np.triu_indices(m, 1)
+    free = np.ones(m, dtype=bool)
+    pairs: list[tuple[int, int]] = []
+    for k in np.argsort(-np.abs(R[i, j]), kind="stable"):
+        if free[i[k]] and free[j[k]]:
+            free[i[k]] = free[j[k]] = False
+            pairs.append((int(i[k]), int(j[k])))
+    pairs += [(int(k), -1) for k in np.flatnonzero(free)]
+    return np.array(pairs).reshape(-1, 2)
+
+
+# -- a softmax ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SoftmaxSites:
+    """The observations of a softmax: gt of the C predictors of each, eta = h + A u, u standard normal.
+
+    h, alpha (n, C); A the root of the covariance of eta under q and Lam (n, C, C); ``times`` (n,) the weights.
+    """
+
+    likelihood: Likelihood
+    rows: Rows
+    times: np.ndarray
+    h: np.ndarray
+    alpha: np.ndarray
+    Lam: np.ndarray
+    A: np.ndarray
+    growth: np.ndarray
+
+    several_modes = False
+
+    @property
+    def dimension(self) -> int:
+        return int(self.h.shape[1])
+
+    @property
+    def n(self) -> int:
+        return int(self.h.shape[0])
+
+    def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
+        t = np.swapaxes(x @ np.swapaxes(self.A[which], 1, 2), 1, 2)  # (m, C, M)
+        log_p = np.asarray(self.likelihood.log_density(self.h[which][:, :, None] + t, slice_rows(self.rows, which)))
+        site = np.einsum("nc,ncm->nm", self.alpha[which], t)
+        site += 0.5 * np.einsum("ncm,ncd,ndm->nm", t, self.Lam[which], t, optimize=True)
+        return np.asarray(self.times[which][:, None] * log_p + site)
+
+
+def softmax_sites(
+    likelihood: Likelihood,
+    rows: Rows,
+    times: np.ndarray,
+    mt: np.ndarray,
+    S: np.ndarray,
+    q: tuple[np.ndarray, np.ndarray],
+) -> tuple[SoftmaxSites, BlockCone, float]:
+    """The sites of observed rows, what exponents they may have, and log Z.
+
+    ``mt`` (n, C) and S (n C, n C) are the prior of eta, q the sites: alpha (n, C) and Lam (n, C, C).
+    """
+    alpha, Lam = q
+    n, C = alpha.shape
+    V, log_det = _own_covariances(S, Lam)
+    shift = S @ alpha.ravel()
+    log_Z = -0.5 * (float(alpha.ravel() @ shift) + log_det)
+    cone = BlockCone(S, V, Lam)
+    h = mt - shift.reshape(n, C)
+    return SoftmaxSites(likelihood, rows, times, h, alpha, Lam, np.linalg.cholesky(V), cone.lowest), cone, log_Z
+
+
+def _own_covariances(S: np.ndarray, Lam: np.ndarray) -> tuple[np.ndarray, float]:
+    """The covariance of each observation's predictors under q (n, C, C), and log|I + S Lam|."""
+    n, C = Lam.shape[0], Lam.shape[1]
+    value, vectors = np.linalg.eigh(Lam)
+    root = vectors * np.sqrt(np.maximum(value, 0.0))[:, None, :]
+    SR = np.einsum("iacb,cbe->iace", S.reshape(n, C, n, C), root, optimize=True).reshape(n * C, n * C)
+    B = np.einsum("iae,iacb->iecb", root, SR.reshape(n, C, n, C), optimize=True).reshape(n * C, n * C)
+    B[np.diag_indices_from(B)] += 1.0
+    L = dense.cholesky(B)
+    half = dense.solve_lower(L, SR.T)
+    V = (S - half.T @ half).reshape(n, C, n, C)[np.arange(n), :, np.arange(n), :]
+    return (V + np.swapaxes(V, 1, 2)) / 2.0, float(dense.log_det(L))
+
+
+def proportional_curvature(S: np.ndarray, Lam: np.ndarray) -> np.ndarray:
+    """Sites with the mean of q and curvatures in proportion to V_c^-1: c_c V_c^-1, c = tr(Lam V) / C.
+
+    One exponent serves all directions of a block; where its curvature differs between them, the largest decides, and
+    nothing may be allowed.
+    """
+    V, _ = _own_covariances(S, Lam)
+    share = np.einsum("nij,nji->n", Lam, V) / Lam.shape[1]
+    for _ in range(_FIXED_POINT):
+        Lam = share[:, None, None] * np.linalg.inv(V)
+        V, _ = _own_covariances(S, Lam)
+    return Lam
