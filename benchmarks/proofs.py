@@ -192,12 +192,16 @@ def settings() -> None:
 
 
 def germany() -> None:
-    from fenchel import gmrf
     from fenchel.datasets import load_germany
+    from fenchel.paper.germany_fits import readings
 
     data = load_germany()
-    print(data)
-    print(gmrf.__all__)
+    reading = readings(data)[2]
+    print(f"Germany, 544 districts, {reading.title}:   k_u   k_v       elbo      upper    width    high")
+    for at in ((10.0, 100.0), (10.0, 1000.0), (1.0, 10.0)):
+        sol = fenchel.infer(reading.likelihood(), reading.prior(at), data.Y, tol=1e-10)
+        fast, high = sol.evidence_bounds(), sol.evidence_bounds("high")
+        print(f"{at[0]:57.0f} {at[1]:5.0f} {sol.elbo:10.3f} {fast.upper:10.3f} {fast.width:8.4f} {high.width:7.4f}")
 
 
 def prices() -> None:
