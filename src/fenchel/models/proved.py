@@ -380,10 +380,10 @@ def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndar
     }
     table = pd.DataFrame(columns, index=pd.Index(event.labels, tupleize_cols=False))
     if fit.mixture is None:
-        given = "at these hyperparameters"
+        given = ", at these hyperparameters" if fit.theta.size else ""
     else:
-        given = f"over the {len(fit.components)} hyperparameters that were fitted, as if these were all"
-    sentences = [f"{_sentence(event, found, estimate, word, k)}, {given}." for k in range(len(event.words))]
+        given = f", over the {len(fit.components)} hyperparameters that were fitted, as if these were all"
+    sentences = [f"{_sentence(event, found, estimate, word, k)}{given}." for k in range(len(event.words))]
     return Proved(table, sentences)
 
 
@@ -407,8 +407,8 @@ def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str,
 def _percent(p: float, way: int = 0) -> str:
     """In per cent with one place, or more near 0 and 100, rounded down, up or to the nearest."""
     near = min(p, 1.0 - p)
-    if p < 1e-9:
-        return "0 %"
+    if near < 1e-8:
+        return "0 %" if p < 0.5 else "100 %"
     places = 1 if near > 0.01 else int(np.clip(-np.floor(np.log10(max(near, 1e-9))) - 1, 1, 6))
     unit = 10.0**-places
     value = 100.0 * p / unit
