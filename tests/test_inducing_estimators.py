@@ -38,6 +38,8 @@ def test_predictions_are_those_of_the_process_itself(case):
     assert few.converged_
     assert 0.0 <= few.approximation_loss_ <= 0.01
     assert list(few.approximation_.columns) == ["n_inducing", "elbo", "bound", "standard_error", "seconds"]
+    assert "inducing points cost at most" in few.summary()
+    assert "approximation" not in exact.summary()
     assert few.elbo_ == pytest.approx(exact.elbo_, abs=0.05)
     np.testing.assert_allclose(predicted(few), predicted(exact), atol=0.02)
 

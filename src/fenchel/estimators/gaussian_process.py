@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, positive, problem
 from ..hyperparameters import Family, KernelCovariance, Learned
@@ -185,6 +186,12 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
         warn_unrelated(name, self.kernel_, self.X_train_)
         return self
+
+    def summary(self) -> str:
+        """A page on the fit: how far it is from the best Gaussian, and what an approximation of the process costs."""
+        check_is_fitted(self)
+        lines = [f"  {'approximation':<22}{line}" for line in self._latent.sentences()]
+        return "\n".join([self.solution_.summary(), *lines])
 
     @property
     def _centred(self) -> bool:

@@ -50,6 +50,9 @@ class InducingLatent(KernelLatent):
 
         return None if self.result is None else pd.DataFrame(self.result.stages)
 
+    def sentences(self) -> list[str]:
+        return [] if self.result is None else [self.result.loss.sentence, self.result.ending]
+
     def family(self) -> InducingCovariance:
         points = self.X[:1] if self.result is None else self.result.family.points
         mean = np.reshape(self.mean, (1, -1))

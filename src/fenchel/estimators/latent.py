@@ -93,6 +93,10 @@ class Latent(ABC):
         """The family as it was learned: through other points, say."""
         return family
 
+    def sentences(self) -> list[str]:
+        """What a summary says of an approximation of the prior."""
+        return []
+
     def blocks(self, table: Any) -> Iterable[Any]:
         """New rows, as many at a time as may be looked at together."""
         return [table]

@@ -41,7 +41,7 @@ NATS_PER_ROW = 1e-3  # the default loss: what each row's log density may change 
 def default_loss(n_rows: int) -> float:
     """Nats that points may cost: a thousandth of a nat a row, and a tenth at least.
 
-    With a bound of that size the means of eta at new rows moved by at most .2 of their sd (.05 on average) and mean log
+    With a bound of that size the means of eta at new rows moved by at most .25 of their sd (.05 on average), mean log
     scores by less than a twentieth of their standard error: ``python benchmarks/inducing.py --predictions``.
     """
     return max(0.1, NATS_PER_ROW * n_rows)
