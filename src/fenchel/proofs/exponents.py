@@ -112,8 +112,10 @@ def _start(moments: TiltedMoments, cone: Cone) -> _Point:
 
 def _scaled(cone: Cone, room: np.ndarray) -> np.ndarray:
     """w along a ray from the lowest one, near the end of what is allowed."""
-    low, high = 0.0, np.inf
-    share = 0.5 / float(np.max(room / cone.profile))
+    low, high, longest = 0.0, np.inf, float(np.max(room / cone.profile))
+    if not longest > 0.0:
+        raise NotPositiveDefinite("double precision leaves no room above the lowest exponents")
+    share = 0.5 / longest
     for trial in range(_HALVINGS):
         try:
             cone.at(cone.lowest + share * room)

@@ -119,6 +119,8 @@ def bound_sites(sites: SiteRemainders, cone: Cone, floor: float) -> SiteBound:
     floor : float
         sum_c E gt_c under q, below which no bound is.
     """
+    if sites.n == 0:
+        return SiteBound(0.0, np.zeros(0), 0.0, 0.0, True)
     moments = TiltedMoments(sites)
     try:
         best = best_exponents(moments, cone, floor)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from ..corrections.sites import Observed
 from ..priors.row_covariances import Lines
+from .panel_integral import panel_integral
 
 DEAD = 45.0  # nats below the largest value at which a tail no longer counts
 _SCAN = {1: 24, 2: 16, 3: 10}  # intervals of a scan for the support
@@ -31,6 +33,7 @@ _SETTLED = {1: 1e-12, 2: 1e-8, 3: 1e-6}  # of L between a grid and every other p
 _AT_ONCE = 1 << 21  # numbers held at a time
 _ROUNDING = 8.0 * 2.0**-53  # of the terms that cancel in gt
 _TAIL = 1e-18  # of an integral beyond its grid
+_HIDDEN = 250.0  # nats: another mode of a likelihood may be that much higher than where q is
 LOG_ROOT_2_PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
@@ -155,6 +158,8 @@ class TiltedMoments:
         """L (n,) at exponents p (n,) on grids of its own, and how far it may be off (n,)."""
         value, error, moved = np.empty(self.n), np.zeros(self.n), np.zeros(self.n)
         low, high = self._supports(p)
+        if self.sites.several_modes and self.dimension == 1:
+            return self._adapted(p, low[:, 0], high[:, 0])
         open_, steps = np.arange(self.n), self._steps
         while open_.size:
             unsettled = []
@@ -174,6 +179,20 @@ class TiltedMoments:
             if steps > _MOST[self.dimension]:
                 break
         return value, error
+
+    def _adapted(self, p: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same site by site, for modes that an even grid does not see."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            reach = np.sqrt(2.0 * _HIDDEN / np.clip(1.0 - p * np.maximum(self.sites.growth, 0.0), 1e-12, 1.0))
+        out = np.empty((2, self.n))
+        for k, ends in enumerate(zip(np.minimum(low, -reach), np.maximum(high, reach), strict=True)):
+            out[:, k] = panel_integral(partial(self._at, np.array([k]), p[[k]]), *map(float, ends))
+        return out[0], out[1] + _TAIL
+
+    def _at(self, site: np.ndarray, p: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """log of phi exp(p gt) of one site at x (M,)."""
+        at = x[None, :, None]
+        return _log_integrand(_log_phi(at), self.sites.remainder(site, at), p)[0]
 
     def _remainders(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         out = np.empty(x.shape[:2])
