@@ -36,7 +36,7 @@ ROOMS = {  # tokens
     "paper": 37_200,
     "plots": 18_400,
     "priors": 39_200,
-    "proofs": 16_500,
+    "proofs": 17_800,
     "solvers": 15_900,
     "terms": 37_800,
 }
