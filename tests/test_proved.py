@@ -17,6 +17,7 @@ import fenchel
 from fenchel.corrections.collapsed import collapse
 from fenchel.likelihoods import BernoulliLogit, Gamma, LaplaceNoise, Ordinal, Poisson, StochasticVolatility, StudentT
 from fenchel.models.proved import extreme_average
+from fenchel.models.tables import coefficient_rows, names_of
 from fenchel.priors import Features
 from fenchel.proofs.events import probability_bounds
 from fenchel.proofs.integrands import GroupIntegrand
@@ -207,8 +208,6 @@ def test_level_alone_is_known_to_a_thousandth():
 
 def test_probabilities_of_coefficients(line):
     fit, _, truth = line
-    from fenchel.models.tables import coefficient_rows, names_of
-
     rows = coefficient_rows(fit)
     for k, name in enumerate(names_of(fit.model)):
         row, offset = rows.design.toarray()[k], rows.offset[k]
@@ -226,8 +225,6 @@ def test_probabilities_of_coefficients(line):
 def test_probabilities_by_the_distance_of_q_alone(line):
     """Without integrals of events: wider, and true."""
     fit, _, truth = line
-    from fenchel.models.tables import coefficient_rows
-
     rows = coefficient_rows(fit)
     proof = replace(prove(fit.solution), work=0.0)
     for low, high in ((0.0, np.inf), (-np.inf, 0.3), (-0.5, 1.5)):
@@ -286,6 +283,30 @@ def test_few_coefficients_without_groups():
         assert found.lower <= truth <= found.upper
         assert found.upper - found.lower < 2e-4
         assert sol.elbo <= found.lower
+
+
+def test_probabilities_of_coefficients_without_groups():
+    rng = np.random.default_rng(6)
+    data = pd.DataFrame({"x": rng.standard_normal(30)})
+    data["y"] = (rng.random(30) < 1 / (1 + np.exp(-1.5 * data.x))).astype(int)
+    fit = fenchel.fit("y ~ x", data, family="bernoulli", accuracy="fast")
+    predictors = fit.solution.posterior.predictors
+    W, Q = np.asarray(predictors.W.toarray()), np.asarray(predictors.pattern.Q.toarray())
+    rows = coefficient_rows(fit)
+    found = fit.proved("x", low=0.5)
+    a = rows.design.toarray()[1]
+    mean, lam = np.asarray(fit.solution.posterior.latent_mean), np.asarray(fit.solution.lam)
+    grid = np.linspace(-9.0, 9.0, 901)
+    root = np.linalg.cholesky(np.linalg.inv(Q + W.T @ (lam * W)))
+    b = mean + np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2) @ root.T
+    eta = b @ W.T + np.asarray(predictors.offset)[:, 0]
+    log_p = -np.logaddexp(0.0, np.where(data.y.to_numpy() == 1, -eta, eta)).sum(axis=1)
+    off = b - np.asarray(predictors.latent_mean())
+    share = np.exp(log_p - 0.5 * np.sum((off @ Q) * off, axis=1) - log_p.max())
+    value = b @ a + rows.offset[1]
+    exact = share[value > 0.5].sum() / share.sum()
+    assert found.lower - 2e-3 <= exact <= found.upper + 2e-3  # cells of .02 sd are cut
+    assert found.upper - found.lower < 2e-3
 
 
 @pytest.mark.parametrize("likelihood", [StudentT(scale=1.0, df=4.0), LaplaceNoise(1.0)])

@@ -11,12 +11,14 @@ import numpy as np
 from ..corrections.collapsed import Collapsed
 from ..corrections.collapsed_fit import third_degree
 from ..corrections.group_nodes import Lattice, Nodes, Placed
-from ..corrections.low_rank import directions_of
+from ..corrections.low_rank import Directions, directions_of
 from ..corrections.sites import Correlations, GaussianFit, Observed, observations
+from ..priors.base import NewRows
 from ..priors.row_covariances import Lines
 from .latent_integral import expected_width
 
 _ROUNDING = 64.0 * np.finfo(float).eps  # of a sum, relative to the sum of its terms
+_ALONG = 1e-7  # of a length: rows that are along few directions
 _FINER = 2  # times as many nodes of a group, over a range
 _WIDER = 1.3  # times as wide, tell what its nodes miss
 
@@ -82,7 +84,11 @@ class GroupIntegrand:
 class RowIntegrand:
     """Rows that move along few directions under q."""
 
-    def __init__(self, elbo: float, observed: Observed, groups: Lines, loading: np.ndarray) -> None:
+    def __init__(
+        self, elbo: float, observed: Observed, groups: Lines, directions: Directions, correlations: Correlations
+    ) -> None:
+        loading = directions.loading
+        self._directions, self._correlations = directions, correlations
         self._observed, self._loading, self._elbo = observed, groups.sign[:, None] * loading[groups.of], elbo
         self._constant = observed.bound() - 0.5 * observed.lam * observed.rho
         self.dimension, self.densities = loading.shape[1], float(observed.h.size)
@@ -93,6 +99,14 @@ class RowIntegrand:
         at = self._loading @ x.T
         return np.asarray(self._elbo + self._observed.left(at, own, self._constant).sum(axis=0))
 
+    def seen(self, new: NewRows, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """New rows that are along these directions (M,), and which these are (M, d); ``variance`` is theirs under q."""
+        g = self._directions.of(self._correlations.with_new(new, variance))
+        norm = np.sqrt(np.sum(g * g, axis=1))
+        inside = np.abs(norm - 1.0) <= _ALONG
+        inside &= np.broadcast_to(np.asarray(new.extra_variance) == 0.0, inside.shape)
+        return inside, g / np.where(norm > 0.0, norm, 1.0)[:, None]
+
 
 def row_integrand(solution: GaussianFit, most: int) -> RowIntegrand | None:
     """None where the rows of a fit move in more directions than ``most``."""
@@ -101,4 +115,4 @@ def row_integrand(solution: GaussianFit, most: int) -> RowIntegrand | None:
     directions = directions_of(groups.n, lambda k: correlations.of_sites(np.array([k]))[0], most)
     if directions is None:
         return None
-    return RowIntegrand(solution.elbo, observations(solution), groups, directions.loading)
+    return RowIntegrand(solution.elbo, observations(solution), groups, directions, correlations)

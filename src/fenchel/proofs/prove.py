@@ -22,7 +22,7 @@ from ..priors.base import NewRows
 from .event_integral import range_bounds, range_cost
 from .events import probability_bounds
 from .holder_bound import EvidenceBounds, ProvableFit, evidence_bounds
-from .integrands import GroupIntegrand, row_integrand
+from .integrands import GroupIntegrand, RowIntegrand, row_integrand
 from .latent_integral import MOST_LATENTS, Integrand, LatticeSum, integrate_latents
 
 _WIDTH = {"fast": 1e-3, "high": 1e-5}  # nats between the bounds that an integral aims at
@@ -48,6 +48,8 @@ class Proof:
         What is added to probabilities of q(b): the proof is of q(b) within a sphere.
     work : float
         Densities of rows that integrals of events may need.
+    rows : RowIntegrand or None
+        Rows along few directions, where those are what was integrated over.
     """
 
     bounds: EvidenceBounds
@@ -55,28 +57,35 @@ class Proof:
     rest_kl: float = np.inf
     outside: float = 0.0
     work: float = 0.0
+    rows: RowIntegrand | None = None
 
     def event(self, fit: ProvableFit, new: NewRows, low: np.ndarray, high: np.ndarray) -> EventBounds:
         """Of low < W z + offset < high, row by row (M,): by KL, and by ratios of integrals where these are cheap."""
         mean, variance = (to_numpy(v)[:, 0] for v in fit.posterior.moments_at(new))
         sd = np.sqrt(variance)
         kl, outside = np.full(mean.size, self.bounds.kl), np.zeros(mean.size)
-        if self.groups is None or new.design is None:
+        if new.design is None or (self.groups is None and self.rows is None):
             return event_bounds(mean, sd, low, high, kl, outside)
-        alone, own_mean, direction = self.groups.beside_groups(new)
-        own_sd = np.sqrt(np.sum(direction**2, axis=1))
-        mean, sd = np.where(alone, own_mean, mean), np.where(alone, own_sd, sd)
-        kl, outside = np.where(alone, self.rest_kl, kl), np.where(alone, self.outside, outside)
+        integrand: Integrand
+        if self.groups is not None:
+            alone, own_mean, direction = self.groups.beside_groups(new)
+            own_sd = np.sqrt(np.sum(direction**2, axis=1))
+            mean, sd = np.where(alone, own_mean, mean), np.where(alone, own_sd, sd)
+            kl, outside = np.where(alone, self.rest_kl, kl), np.where(alone, self.outside, outside)
+            direction = direction / np.where(own_sd > 0.0, own_sd, 1.0)[:, None]
+            integrand = GroupIntegrand(self.groups, _RATIO_WIDTH, self.work)
+        else:
+            assert self.rows is not None
+            alone, direction = self.rows.seen(new, variance)
+            integrand = self.rows
         found = event_bounds(mean, sd, low, high, kl, outside)
-        known = alone & (sd > 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.column_stack([(low - mean) / sd, (high - mean) / sd])
-        integrand = GroupIntegrand(self.groups, _RATIO_WIDTH, self.work)
-        places = [(k, float(ends[k, 0]), float(ends[k, 1])) for k in np.flatnonzero(known)]
+        places = [(k, float(ends[k, 0]), float(ends[k, 1])) for k in np.flatnonzero(alone & (sd > 0.0))]
         if sum(range_cost(integrand, start, end, _RATIO_WIDTH) for _, start, end in places) > self.work:
             return found
         for k, start, end in places:
-            least, most = range_bounds(integrand, direction[k] / sd[k], start, end, _RATIO_WIDTH)
+            least, most = range_bounds(integrand, direction[k], start, end, _RATIO_WIDTH)
             found.lower[k], found.upper[k] = max(found.lower[k], least), min(found.upper[k], most)
         return found
 
@@ -131,15 +140,16 @@ def integral_proof(solution: ProvableFit, width: float, work: float, groups: Col
         return None
     groups = collapse(solution, _SHARE * work, MOST_LATENTS) if groups is None else groups
     integrand: Integrand | None = None
+    rows: RowIntegrand | None = None
     if groups is not None:
         integrand = GroupIntegrand(groups, width, work) if groups.n_rest <= MOST_LATENTS else None
     elif solution.posterior.active.size <= work:
-        integrand = row_integrand(solution, MOST_LATENTS)
+        integrand = rows = row_integrand(solution, MOST_LATENTS)
     found = None if integrand is None else integrate_latents(integrand, width, work)
     if found is None or not np.isfinite(found.width):
         return None
     bounds = _bounds(solution, found, groups)
-    return Proof(bounds, groups, np.inf if groups is None else found.kl, found.outside, 0.5 * work)
+    return Proof(bounds, groups, np.inf if groups is None else found.kl, found.outside, 0.5 * work, rows)
 
 
 def _bounds(solution: ProvableFit, found: LatticeSum, groups: Collapsed | None) -> EvidenceBounds:
