@@ -36,7 +36,7 @@ ROOMS = {  # tokens
     "paper": 37_200,
     "plots": 18_400,
     "priors": 39_200,
-    "proofs": 17_800,
+    "proofs": 18_500,
     "solvers": 15_900,
     "terms": 37_800,
 }
