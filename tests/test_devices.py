@@ -10,7 +10,7 @@ from fenchel.linalg.arrays import to_numpy
 from fenchel.linalg.design import Identity, Index
 from fenchel.linalg.matrix_designs import Sparse
 from fenchel.linalg.standardized import Standardized
-from fenchel.priors import DenseCovariance, Features, SparsePrecision
+from fenchel.priors import DenseCovariance, Features, InducingPoints, SparsePrecision
 
 
 def libraries():
@@ -26,6 +26,8 @@ def libraries():
 
 def moved(prior, to):
     """The same prior with its arrays in another library."""
+    if isinstance(prior, InducingPoints):
+        return InducingPoints(prior.kernel, to(prior.rows.X), prior.rows.points, prior.offset, prior.level)
     design = None if isinstance(prior.design, Identity) else to(prior.design.toarray())
     if isinstance(prior, DenseCovariance):
         return DenseCovariance(to(prior.covariance), prior.mean, design, prior.offset)

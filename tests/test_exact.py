@@ -112,7 +112,7 @@ def test_a_planted_optimum_is_recovered_on_every_prior(likelihood, y):
         h = np.random.default_rng(i).normal(size=(len(y), 1))
         bound, lam = prior.bind(len(y), 1, False), 0.5 + 0.0 * h
         for _ in range(300):
-            rho = bound.at(w * lam).variance
+            rho = bound.at(w * lam).variance + bound.extra_variance
             lam = 0.5 * lam + 0.5 * likelihood.objective.loss(h, rho, rows).lam[:, None]
         loss = likelihood.objective.loss(h, rho, rows)
         np.testing.assert_allclose(lam[:, 0], loss.lam, rtol=1e-9, atol=1e-12)

@@ -19,7 +19,7 @@ from fenchel.likelihoods import (
     StochasticVolatility,
 )
 from fenchel.likelihoods.bounds import ConvexBound
-from fenchel.priors import DenseCovariance, Features, SparsePrecision
+from fenchel.priors import DenseCovariance, Features, InducingPoints, SparsePrecision
 from fenchel.problem import Problem
 from fenchel.solvers import FeasibleLBFGS, Stopping
 
@@ -38,6 +38,8 @@ def with_offset(prior, offset):
     if isinstance(prior, SparsePrecision):
         constraints = None if prior.constraint is None else prior.constraint.C
         return SparsePrecision(prior.precision, 0.0, prior.design, offset, constraints)
+    if isinstance(prior, InducingPoints):
+        return InducingPoints(prior.kernel, prior.rows.X, prior.rows.points, offset, prior.level)
     return Features(prior.design, prior.variance, 0.0, offset)
 
 
@@ -55,7 +57,7 @@ def plant(likelihood, prior, y, seed):
     h = rng.normal(size=(n, C))
     for _ in range(400 if P > C else 1):
         site = likelihood.objective.site(s, rows)
-        rho = bound.at(w * site.lam).variance
+        rho = bound.at(w * site.lam).variance + bound.extra_variance
         if P > C:
             s = 0.5 * s + 0.5 * likelihood.objective.seen_from(h, rho, site.lam_slope, rows)
         else:

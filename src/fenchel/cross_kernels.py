@@ -138,7 +138,7 @@ def _matern12_weight(r2: Array) -> Array:
 
 def _matern32(r2: Array) -> Array:
     r = _root(r2)
-    r *= np.sqrt(3.0)
+    r *= float(np.sqrt(3.0))
     out = _decay(r, 1.0)
     r += 1.0
     out *= r
@@ -146,18 +146,18 @@ def _matern32(r2: Array) -> Array:
 
 
 def _matern52(r2: Array) -> Array:
-    r = np.sqrt(5.0) * _root(r2)
+    r = float(np.sqrt(5.0)) * _root(r2)
     return (1.0 + r + r * r / 3.0) * _decay(r, 1.0)
 
 
 def _matern52_weight(r2: Array) -> Array:
-    r = np.sqrt(5.0) * _root(r2)
+    r = float(np.sqrt(5.0)) * _root(r2)
     return (5.0 / 3.0) * (1.0 + r) * _decay(r, 1.0)
 
 
 PROFILES = {  # by smoothness
     0.5: Profile(lambda r2: _decay(_root(r2), 1.0), _matern12_weight),
-    1.5: Profile(_matern32, lambda r2: 3.0 * _decay(_root(r2), np.sqrt(3.0))),
+    1.5: Profile(_matern32, lambda r2: 3.0 * _decay(_root(r2), float(np.sqrt(3.0)))),
     2.5: Profile(_matern52, _matern52_weight),
     np.inf: Profile(_rbf, _rbf),
 }

@@ -91,7 +91,8 @@ def _crossed(values: Mapping[Any, Sequence[Any]]) -> pd.DataFrame:
     """Every combination, the last column fastest."""
     import pandas as pd
 
-    return pd.DataFrame(list(itertools.product(*values.values())), columns=list(values))
+    rows = list(itertools.product(*values.values()))
+    return pd.DataFrame(rows, range(len(rows)), columns=list(values))
 
 
 def only_groups(fit: FitTables, name: Any) -> bool:
@@ -154,11 +155,9 @@ def _population(
     """Rows of data, with other values of the columns asked for."""
     import pandas as pd
 
-    changes = _crossed({**asked, **held})
-    each = [
-        frame.assign(**{str(name): value for name, value in change.items()}) for change in changes.to_dict("records")
-    ]
-    return pd.concat(each, ignore_index=True)
+    values = {str(name): each for name, each in {**asked, **held}.items()}
+    changes = (dict(zip(values, change, strict=True)) for change in itertools.product(*values.values()))
+    return pd.concat([frame.assign(**change) for change in changes], ignore_index=True)
 
 
 def _grid(
