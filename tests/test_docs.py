@@ -259,6 +259,21 @@ def test_the_readme_runs(capsys):
     assert "make test" in text
 
 
+@pytest.mark.parametrize("page", ["effects", "estimators"])
+def test_pages_run_and_print_what_they_show(page, capsys):
+    text, names = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), dict[str, object]()
+    blocks = re.findall(r"```(python|)\n(.*?)```", text, re.S)
+    for code in (block for language, block in blocks if language):
+        exec(compile(code, f"{page}.md", "exec"), names)
+    shown, got = " ".join(block for language, block in blocks if not language).split(), capsys.readouterr().out.split()
+    assert len(shown) == len(got)
+    for one, other in zip(shown, got, strict=True):
+        if re.fullmatch(r"-?\d+\.\d+", one):  # the last digit may differ between machines
+            assert float(other) == pytest.approx(float(one), abs=1.1 * 0.1 ** len(one.partition(".")[2]))
+        else:
+            assert other == one
+
+
 def test_the_paper_map_is_in_step_with_the_code():
     rows = re.findall(
         r"^\| `((?:eq|tab):[\w-]+)` \|[^|]*\|([^|]*)\|", (ROOT / "docs" / "paper_map.md").read_text(), re.M
@@ -298,10 +313,15 @@ PROMISED = {  # what readers looked for and did not find, by page
         "survreg's coefficients are `-coefficient / shape`",
         "A formula in Python is a program",
         "posterior median of exp(coefficient)",
-        "`step=1` is what one more unit does",
+        "at most 16 pieces",
+        "It is not maximum likelihood",
+        "up to ten different whole numbers",
+        '`fit.comparisons("x")` is what one more unit does',
     ],
+    "docs/estimators.md": ["2 nats and 1 more for each length", "`max_iter_predict`", "`WhiteKernel`", "inducing.md"],
     "docs/files.md": ["## A file is not signed", "sha256=digest"],
     "docs/command_line.md": ["Nothing that an option says is run"],
+    "docs/effects.md": ["emtrends(m", "`simultaneous=True`", "later minus earlier", "`cov.reduce=mean`"],
     "docs/integration.md": ["value is the mode of what was integrated"],
 }
 

@@ -78,8 +78,8 @@ class FitEffects(FitTables):
         Returns
         -------
         pandas frame
-            The columns asked for, estimate, std_error, conf_low, conf_high, p_above_0, and mc_error: the Monte Carlo
-            error of the estimate, 0 where it is exact, as averages of eta are.
+            The columns asked for, estimate, std_error, conf_low, conf_high, and mc_error: the Monte Carlo error of the
+            estimate, 0 where it is exact, as averages of eta are.
 
         Examples
         --------
@@ -125,7 +125,8 @@ class FitEffects(FitTables):
         Returns
         -------
         pandas frame
-            term, contrast, the columns of ``by``, and those of ``means``. Estimates of ratios are medians.
+            term, contrast, the columns of ``by``, those of ``means``, and p_above_0 (of ratios p_above_1). Estimates of
+            ratios are medians.
         """
         question = self._question("comparisons", by, at, data, weights, scale, groups, interval, simultaneous)
         return marginal_means.comparisons(self, name, question, kind, contrast, step)
