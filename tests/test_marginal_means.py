@@ -141,6 +141,68 @@ def test_slopes_are_differences(binary):
     assert fit.slopes("x", scale="link")["mc_error"].item() == 0.0
 
 
+# -- groups, cells and draws that are special ----------------------------------------------------------
+@pytest.fixture(scope="module")
+def counts():
+    """Counts whose cell (q, w) is empty, with groups of years, which have a trend too, and of years in places."""
+    rng = np.random.default_rng(0)
+    n = 300
+    data = pd.DataFrame({"year": rng.choice([1.0, 2.0, 3.0, 4.0, 5.0], n), "place": rng.integers(0, 12, n)})
+    data["f"], data["s"] = rng.choice(list("pq"), n), rng.choice(["m", "w"], n)
+    data = data[~((data.f == "q") & (data.s == "w"))].reset_index(drop=True)
+    data["f"], data["s"] = data.f.astype("category"), data.s.astype("category")
+    data["y"] = rng.poisson(np.exp(0.3 * data.year + 0.4 * rng.normal(size=12)[data.place]))
+    return fenchel.fit("y ~ year + f + s + (1|place) + (1|year:place)", data, "poisson", accuracy="fast"), data
+
+
+def test_a_column_of_groups_that_has_an_effect_of_its_own_keeps_its_values(counts):
+    """E exp(eta) over the population is that of the centre times exp of half the variance of groups."""
+    fit, _ = counts
+    years = {"year": [1.0, 3.0]}
+    centre, over = (fit.means("year", at=years, groups=groups)["estimate"] for groups in ("centre", "population"))
+    variance = float(np.sum(np.exp(fit.theta) ** 2))
+    np.testing.assert_allclose(over / centre, np.exp(variance / 2.0), rtol=1e-6)
+    assert fit.means("year", at=years, groups="population", scale="link")["mc_error"].eq(0.0).all()
+
+
+def test_an_empty_cell_leaves_the_others_alone(counts):
+    fit, _ = counts
+    for scale in "link", "mean":
+        found = fit.means("f", by="s", weights="cells", scale=scale, simultaneous=True).set_index(["f", "s"])
+        assert found.loc[("q", "w")].isna().all()
+        assert found.drop(("q", "w")).notna().all(axis=None)
+        apart = fit.comparisons("f", by="s", weights="cells", scale=scale, simultaneous=True).set_index("s")
+        assert apart.loc["m"].notna().all()
+        assert apart.loc["w", ["estimate", "conf_low", "p_above_0"]].isna().all()
+
+
+def test_outcomes_of_all_rows_are_drawn_independently(monkeypatch):
+    """Whatever the size of a block of draws."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=50)
+    fit = fenchel.fit("y ~ x", {"x": x, "y": x + rng.normal(size=50)}, "gaussian", accuracy="fast")
+    whole = fit.means(weights="population", scale="outcome")["std_error"].item()
+    monkeypatch.setattr("fenchel.models.marginal_means.BLOCK", 20_000)
+    assert fit.means(weights="population", scale="outcome")["std_error"].item() == pytest.approx(whole, rel=0.03)
+    assert whole < 0.3  # sqrt(2 / 50) sds of the noise
+
+
+def test_a_value_named_twice_is_one(binary):
+    assert len(binary[0].means("f", at={"f": ["a", "a"]})) == 1
+
+
+def test_refusals_of_counts(counts):
+    fit, data = counts
+    with pytest.raises(Refusal, match="no probability"):
+        fit.comparisons("f", kind="odds")
+    with pytest.raises(Refusal, match="0 or below"):
+        fit.comparisons("f", kind="ratio", scale="outcome")
+    with pytest.raises(Refusal, match="no column 's'"):
+        fit.means("f", by="s", weights="population", data=data.drop(columns="s"))
+    with pytest.raises(Refusal, match="slopes of outcomes"):
+        fit.slopes("year", scale="outcome")
+
+
 REFUSED = {
     "is no covariate": lambda fit: fit.means("nothing"),
     "which group a row has": lambda fit: fit.means("g"),

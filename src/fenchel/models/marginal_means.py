@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from ..checks import choice, problem, scalar, vector
 from ..linalg.arrays import to_numpy
 from ..marginals import Marginals
 from ..priors.base import NewRows
-from .averages import BLOCK, LatentDraws, latent_parts, number_of_draws
+from ..terms import Term
+from .averages import BLOCK, latent_parts, number_of_draws
 from .predictions import PredictionRows, eta_draws, interval_ends, marginals, mean_given, on_reported_scale, read_rows
 from .reference_grid import ReferenceGrid, grid, levels_of_factors, listed, only_groups, values_of
 
@@ -56,22 +57,16 @@ class Averages:
 
     @cached_property
     def without(self) -> str | tuple[str, ...]:
-        return "groups" if self.groups == "centre" else ()
-
-    @cached_property
-    def rows(self) -> pd.DataFrame:
-        if self.groups != "population":
-            return self.grid.frame
-        return self.grid.frame.assign(**_new_groups(self.fit))
+        return () if self.groups == "own" else "groups"
 
     @cached_property
     def linear(self) -> bool:
         """Whether averages are linear in the latents."""
-        return self.scale == "link" and self.groups != "population" and not self._read.unseen
+        return self.scale == "link" and not self._read.unseen
 
     @cached_property
     def _read(self) -> PredictionRows:
-        out = read_rows(self.fit, self.rows, without=self.without)
+        out = read_rows(self.fit, self.grid.frame, without=self.without)
         if not out.there.all():
             raise problem("means", "a covariate is missing in a row", "all of them in every row")
         return out
@@ -91,35 +86,29 @@ class Averages:
     @cached_property
     def draws(self) -> np.ndarray:
         """Joint draws (K, size) of the averages."""
-        M = len(self.grid.frame)
+        average, M = self.grid.average, len(self.grid.frame)
         size = max(number_of_draws(M), _JOINT if M <= _FEW else 0) if self.size is None else self.size
-        parts, total = latent_parts(self.fit, size), np.zeros((self.grid.average.shape[0], size))
-        block = max(1, BLOCK // size)
-        for start in range(0, M, block):
-            some = slice(start, min(start + block, M))
-            where = self._read if block >= M else read_rows(self.fit, self.rows.iloc[some], without=self.without)
-            total += self.grid.average[:, some] @ self._drawn(where, parts)
-        empty = np.diff(self.grid.average.indptr) == 0
-        total[empty] = np.nan
-        return total
-
-    def _drawn(self, where: PredictionRows, parts: Sequence[LatentDraws]) -> np.ndarray:
-        """Draws (M, size) of predictions at rows."""
-        rng, size = np.random.default_rng(1), sum(part.which.size for part in parts)
-        out = np.empty((len(where.frame), size))
-        for fit, which, latents in parts:
-            own = where if len(parts) == 1 else where.under(fit)
-            new = on_reported_scale(fit, own.new) if self.scale == "link" else own.new
-            seen = (
-                own if self.groups != "population" else replace(own, unseen=[u for u in own.unseen if not u[1].groups])
-            )
-            eta = eta_draws(seen, latents, rng, new)
-            if self.scale != "link":
-                given = dict.fromkeys(("exposure", "trials"), self.exposure)
-                likelihood = fit.model.response.at(fit.found.likelihood, where.frame, given)
-                eta = self._predicted(fit, likelihood, eta, _variance_of_groups(own) if seen is not own else None, rng)
-            out[:, which] = eta
+        rng, out = np.random.default_rng(1), np.empty((average.shape[0], size))
+        parts, block = latent_parts(self.fit, size), max(1, BLOCK // M)
+        for part in parts:
+            own = self._read if len(parts) == 1 else self._read.under(part.fit)
+            variance = _variance_of_groups(part.fit, own.frame) if self.groups == "population" else None
+            for start in range(0, part.which.size, block):
+                some = slice(start, start + block)
+                drawn = self._drawn(part.fit, own, part.latents[some], variance, rng)
+                out[:, part.which[some]] = average @ drawn
+        out[np.diff(average.indptr) == 0] = np.nan
         return out
+
+    def _drawn(
+        self, fit: FitTables, rows: PredictionRows, latents: np.ndarray, variance: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draws (M, size) of predictions at rows."""
+        if self.scale == "link":
+            return eta_draws(rows, latents, rng, on_reported_scale(fit, rows.new))
+        given = dict.fromkeys(("exposure", "trials"), self.exposure)
+        likelihood = fit.model.response.at(fit.found.likelihood, rows.frame, given)
+        return self._predicted(fit, likelihood, eta_draws(rows, latents, rng), variance, rng)
 
     def _predicted(
         self, fit: FitTables, likelihood: Any, eta: np.ndarray, variance: np.ndarray | None, rng: np.random.Generator
@@ -133,25 +122,27 @@ class Averages:
         if variance is None or not variance.any():
             return mean_given(fit, likelihood, eta)
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        shift, root = np.sqrt(variance)[:, None], np.sqrt(2.0 * np.pi)
-        return np.sum(
-            [w / root * mean_given(fit, likelihood, eta + t * shift) for t, w in zip(nodes, weights, strict=True)],
-            axis=0,
-        )
+        shift = np.sqrt(variance)[:, None]
+        each = zip(nodes, weights / np.sqrt(2.0 * np.pi), strict=True)
+        return sum((w * mean_given(fit, likelihood, eta + t * shift) for t, w in each), np.zeros(eta.shape))
 
 
-def _variance_of_groups(rows: PredictionRows) -> np.ndarray:
-    return np.sum([part.variance for _, part in rows.unseen if part.groups], axis=0) + np.zeros(len(rows.frame))
+def _variance_of_groups(fit: FitTables, frame: pd.DataFrame) -> np.ndarray:
+    """What effects of groups vary by over their population, at rows (M,): every term is asked for groups of its own."""
+    model, total = fit.model, np.zeros(len(frame))
+    for term, theta in model.sum.thetas(fit.theta):
+        if term.of_groups:
+            _, unseen = term.new_rows(theta, model.table(frame.assign(**_new_groups(fit, term))), True)
+            total += sum((part.variance for part in unseen if part.groups), np.zeros(len(frame)))
+    return total
 
 
-def _new_groups(fit: FitTables) -> dict[str, Any]:
-    """For each column of groups a value that no row has."""
+def _new_groups(fit: FitTables, term: Term) -> dict[str, Any]:
+    """For each column of groups of a term a value that no row has."""
     model, out = fit.model, dict[str, Any]()
-    for name in {name for term in model.sum.effects if term.of_groups for name in term.group_columns}:
-        for source in model.compiled.sources_of(name):
-            column = model.frame[source]
-            number = column.dtype.kind in "iuf"
-            out[str(source)] = column.max() + 1 if number else "one more of the population"
+    for source in (source for name in term.group_columns for source in model.compiled.sources_of(name)):
+        column = model.frame[source]
+        out[str(source)] = column.max() + 1 if column.dtype.kind in "iuf" else "one more of the population"
     return out
 
 
@@ -232,6 +223,8 @@ def comparisons(
 def slopes(fit: FitTables, name: Any, question: Question) -> pd.DataFrame:
     """The slope along a column of numbers."""
     question.refuse_groups(fit, name)
+    if question.scale == "outcome":
+        raise problem(question.where, "slopes of outcomes, each of which is drawn", 'scale="mean"')
     values_of(fit, question.where, name, {})
     column = fit.model.reduction.source(fit.model, name)[name].dropna()
     if column.dtype.kind not in "iuf" or name in fit.model.fixed.expression.factors:
@@ -284,6 +277,16 @@ def _check_kind(fit: FitTables, question: Question, kind: str) -> None:
         raise problem(question.where, got, 'scale="mean"')
     if kind == "odds" and question.scale == "outcome":
         raise problem(question.where, "odds of outcomes", 'scale="mean"')
+    if kind == "odds" and question.scale == "mean" and not _is_probability(fit):
+        raise problem(question.where, "kind = 'odds' and E[y] is no probability", 'kind="difference" or "ratio"')
+
+
+def _is_probability(fit: FitTables) -> bool:
+    """Whether E[y], at one trial, is between 0 and 1."""
+    values, own = fit.model.target.values, fit.likelihood
+    if values is not None:
+        return np.array_equal(values, [0.0, 1.0])
+    return own.support == "unit" or "trials" in own.row_parameters
 
 
 def _compared(
@@ -298,9 +301,9 @@ def _compared(
     """Every contrast of the values of a column in every cell of ``by``."""
     import pandas as pd
 
-    C = sp.csr_array(
-        sp.vstack([sp.kron(sp.csr_array(weights[None, :]), sp.eye_array(of)) for weights in pairs.values()])
-    )
+    every = sp.csr_array(np.stack(list(pairs.values())))
+    C = sp.csr_array(sp.kron(every, sp.eye_array(of), format="coo"))
+    C.eliminate_zeros()  # an average that is not there, NaN, counts where it is asked for alone
     table = _estimates(found, C, question, kind)
     repeated = pd.concat([cells] * len(pairs), ignore_index=True)
     return _framed(repeated, {"term": name, "contrast": np.repeat(list(pairs), of)}, table, question)
@@ -319,7 +322,7 @@ def _estimates(found: Averages, C: sp.csr_array, question: Question, kind: str =
         if question.simultaneous:
             limits = _bands(np.asarray(C @ found.draws), mean, sd, question.interval)
     else:
-        drawn = _contrasted(found.draws, C, kind, found.scale)
+        drawn = _contrasted(found.draws, C, kind, question)
         middle, sd = (np.median if ratio else np.mean)(drawn, axis=1), drawn.std(axis=1, ddof=1)
         limits, above = np.quantile(drawn, ends, axis=1).T, (drawn > 0.0).mean(axis=1)
         error = sd * (np.sqrt(np.pi / 2.0) if ratio else 1.0) / np.sqrt(drawn.shape[1])
@@ -333,10 +336,14 @@ def _estimates(found: Averages, C: sp.csr_array, question: Question, kind: str =
     return {key: np.where(empty, np.nan, values) for key, values in out.items()}
 
 
-def _contrasted(draws: np.ndarray, C: sp.csr_array, kind: str, scale: str) -> np.ndarray:
+def _contrasted(draws: np.ndarray, C: sp.csr_array, kind: str, question: Question) -> np.ndarray:
     """Draws (J, size) of differences, or of logs of ratios, of averages (K, size)."""
-    if kind == "difference" or scale == "link":
+    if kind == "difference" or question.scale == "link":
         return np.asarray(C @ draws)
+    if (draws <= 0.0).any():
+        share = 100.0 * float((draws <= 0.0).any(axis=0).mean())
+        got = f"kind = {kind!r} of averages that are 0 or below in {share:.2g} % of the draws"
+        raise problem(question.where, got, 'averages above 0, or kind="difference"')
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(C @ (np.log(draws) - (np.log1p(-draws) if kind == "odds" else 0.0)))
 
@@ -344,7 +351,8 @@ def _contrasted(draws: np.ndarray, C: sp.csr_array, kind: str, scale: str) -> np
 def _bands(draws: np.ndarray, centre: np.ndarray, sd: np.ndarray, level: float) -> np.ndarray:
     """Intervals (J, 2) that hold together with the probability ``level``: centre -+ c sd, c from joint draws."""
     each = np.abs(draws - centre[:, None]) / np.where(sd > 0.0, sd, np.inf)[:, None]
-    c = float(np.quantile(each.max(axis=0), level))
+    there = ~np.isnan(each).any(axis=1)  # cells without rows have no interval
+    c = float(np.quantile(each[there].max(axis=0), level)) if there.any() else np.nan
     return np.stack([centre - c * sd, centre + c * sd], axis=1)
 
 

@@ -67,7 +67,7 @@ def levels_of_factors(fit: FitTables) -> dict[Any, list[Any]]:
 def values_of(fit: FitTables, where: str, name: Any, at: Mapping[Any, Any]) -> list[Any]:
     """The values of a column for which averages are asked: those given, the levels, or some numbers."""
     if name in at:
-        return listed(at[name])
+        return list(dict.fromkeys(listed(at[name])))
     factors = levels_of_factors(fit)
     if name in factors:
         return factors[name]
@@ -122,6 +122,9 @@ def grid(
     cells = {**asked, **{name: values_of(fit, where, name, at) for name in by}}
     if weights == "population":
         frame = fit.model.frame if data is None else read_frame(where, data, "data").reset_index(drop=True)
+        lacking = [name for name in by if name not in frame and name not in asked]
+        if lacking:
+            raise problem(where, f"data has no column {lacking[0]!r}, which by names", "it")
         rows = _population(frame, asked, held)
         rows = rows.dropna(subset=[name for name in fit.model.covariates if name in rows])
         if not len(rows):
@@ -145,6 +148,7 @@ def _observed(
         rows = _crossed(rest)
         return rows, np.ones(len(rows))
     counts = fit.model.frame[named].value_counts().rename("n").reset_index()
+    counts = counts[counts["n"] > 0]  # categories list combinations that no row has
     rows = counts.merge(_crossed(rest), how="cross") if rest else counts
     return rows.drop(columns="n"), rows["n"].to_numpy(dtype=float)
 
