@@ -141,8 +141,7 @@ KINDS += ["student", "weights", "offset", "unobserved"]
 
 def check(model, evidence, mean, sd):
     """The evidence in nats, means in sds and sds relatively: of coefficients and of groups."""
-    found = model.solution().corrected()
-    assert found.method == "collapsed"
+    found = collapse(model.solution())  # corrected() may prefer the expansion, where that has the smaller error
     assert found.trusted
     log_z, b, weight, u, given = model.truth(found)
     assert abs(found.log_evidence - log_z) < evidence, (found.log_evidence - log_z, found.log_evidence_se)

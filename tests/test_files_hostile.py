@@ -286,7 +286,7 @@ def test_a_file_calls_only_what_makes_objects():
     assert {"n_jobs", "checkpoint", "callback"} <= statements.NEVER
 
 
-FUNCTIONS = ("infer", "learn", "integrate", "grid", "mesh_of", "fit", "corrected", "importance")
+FUNCTIONS = ("infer", "learn", "integrate", "grid", "mesh_of", "fit", "corrected", "importance", "evidence_bounds")
 
 
 # -- what a file claims --------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_an_export_has_draws_of_theta_and_latents_together(fit):
 
 def test_points_keep_their_weights(fit):
     _, parts = fit.integrated.sample_with_theta(20_000, np.random.default_rng(0))
-    assert np.array([some.size for some in parts]) / 20_000 == pytest.approx(fit.integrated.weights, abs=0.012)
+    assert np.array([some.size for some in parts]) / 20_000 == pytest.approx(fit.integrated.weights, abs=0.015)
 
 
 def test_a_row_left_out_is_the_difference_of_two_evidences():
