@@ -56,6 +56,23 @@ def test_averages_over_rows_are_those_of_the_delta_method(case):
     agree(found, kept["population"], ["level"], max(far, 0.05), error="std_error")
 
 
+def test_a_mean_that_is_eta_needs_no_draws():
+    fit = fenchel.fit("len ~ supp * dose", pd.DataFrame(KEPT["toothgrowth"]["data"]), "gaussian", accuracy="fast")
+    mean, link = (fit.means("supp", scale=scale) for scale in ("mean", "link"))
+    pd.testing.assert_frame_equal(mean, link)
+    assert (mean["mc_error"] == 0.0).all()
+
+
+def test_numbers_of_a_curve_are_at_their_mean():
+    rng = np.random.default_rng(3)
+    data = pd.DataFrame({"x": rng.uniform(0.0, 10.0, 120), "f": rng.choice(["a", "b"], 120)})
+    data["y"] = data.x + 0.3 * rng.normal(size=120)
+    fit = fenchel.fit("y ~ f + s(x)", data, "gaussian", accuracy="fast")
+    found = fit.means("f")["estimate"]
+    np.testing.assert_allclose(found, fit.means("f", at={"x": data.x.mean()})["estimate"], rtol=1e-8)
+    assert abs(found.mean() - data.x.mean()) < 0.3
+
+
 def test_ordered_levels():
     kept = KEPT["housing"]
     counts = pd.DataFrame(kept["data"])

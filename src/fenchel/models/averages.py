@@ -92,9 +92,8 @@ def _completed(fit: FitTables, first: Table, second: Table) -> tuple[pd.DataFram
 def typical_rows(fit: FitTables, frame: pd.DataFrame, named: Collection[Any] = ()) -> pd.DataFrame:
     """Rows with the columns that are not ``named`` at a typical value: the mean of numbers, the most frequent level."""
     model, named = fit.model, named or set(frame.columns)
-    levels = {
-        source for term in model.sum.effects for column in term.claims for source in model.compiled.sources_of(column)
-    }
+    over = [term for term in model.sum.effects if term.over_levels]
+    levels = {source for term in over for column in term.claims for source in model.compiled.sources_of(column)}
     same: dict[str, Any] = {}
     for name in (name for name in model.covariates if name not in named):
         column = model.reduction.source(model, name)[name]

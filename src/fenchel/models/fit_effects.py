@@ -125,8 +125,8 @@ class FitEffects(FitTables):
         Returns
         -------
         pandas frame
-            term, contrast, the columns of ``by``, those of ``means``, and p_above_0 (of ratios p_above_1). Estimates of
-            ratios are medians.
+            term, contrast, the columns of ``by``, and those of ``means`` with p_above_0, of ratios p_above_1.
+            Estimates of ratios are medians, their std_error is to first order.
         """
         question = self._question("comparisons", by, at, data, weights, scale, groups, interval, simultaneous)
         return marginal_means.comparisons(self, name, question, kind, contrast, step)

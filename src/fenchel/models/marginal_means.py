@@ -52,7 +52,6 @@ class Averages:
     grid: ReferenceGrid
     scale: str
     groups: str
-    exposure: float = 1.0
     size: int | None = None
 
     @cached_property
@@ -61,8 +60,20 @@ class Averages:
 
     @cached_property
     def linear(self) -> bool:
-        """Whether averages are linear in the latents."""
-        return self.scale == "link" and not self._read.unseen
+        """Whether averages are linear in the latents: those of eta, and of a mean that is eta."""
+        if self._read.unseen:
+            return False
+        return self.scale == "link" or (self.scale == "mean" and self._mean_is_eta())
+
+    def _mean_is_eta(self) -> bool:
+        if self.fit.model.target.values is not None:
+            return False
+        eta = np.tile([-1.0, 2.0], (len(self._read.frame), 1))
+        return bool(np.array_equal(mean_given(self.fit, self._likelihood(self.fit, self._read), eta), eta))
+
+    def _likelihood(self, fit: FitTables, where: PredictionRows) -> Any:
+        """At exposure 1 and one trial."""
+        return fit.model.response.at(fit.found.likelihood, where.frame, dict.fromkeys(("exposure", "trials"), 1.0))
 
     @cached_property
     def _read(self) -> PredictionRows:
@@ -77,7 +88,7 @@ class Averages:
 
         def of(view: FitTables) -> NewRows:
             new = self._read.new if view is self.fit else self._read.under(view).new
-            new = on_reported_scale(view, new)
+            new = on_reported_scale(view, new) if self.scale == "link" else new
             offset = np.broadcast_to(np.asarray(new.offset), (new.design.shape[0],))
             return NewRows(design=sp.csr_array(weights @ new.design), offset=weights @ offset)
 
@@ -106,9 +117,7 @@ class Averages:
         """Draws (M, size) of predictions at rows."""
         if self.scale == "link":
             return eta_draws(rows, latents, rng, on_reported_scale(fit, rows.new))
-        given = dict.fromkeys(("exposure", "trials"), self.exposure)
-        likelihood = fit.model.response.at(fit.found.likelihood, rows.frame, given)
-        return self._predicted(fit, likelihood, eta_draws(rows, latents, rng), variance, rng)
+        return self._predicted(fit, self._likelihood(fit, rows), eta_draws(rows, latents, rng), variance, rng)
 
     def _predicted(
         self, fit: FitTables, likelihood: Any, eta: np.ndarray, variance: np.ndarray | None, rng: np.random.Generator
@@ -274,7 +283,8 @@ def _check_kind(fit: FitTables, question: Question, kind: str) -> None:
         and (ratio is None or (kind == "odds") != (ratio == "odds_ratio"))
     ):
         got = f"kind = {kind!r} on the link, where exp of a difference is {'no ratio' if ratio is None else ratio}"
-        raise problem(question.where, got, 'scale="mean"')
+        instead = "" if ratio is None else f', or kind="{"odds" if ratio == "odds_ratio" else "ratio"}"'
+        raise problem(question.where, got, f'scale="mean"{instead}')
     if kind == "odds" and question.scale == "outcome":
         raise problem(question.where, "odds of outcomes", 'scale="mean"')
     if kind == "odds" and question.scale == "mean" and not _is_probability(fit):

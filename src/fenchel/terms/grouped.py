@@ -41,6 +41,7 @@ class LevelTerm(Term):
     ``typed``.
     """
 
+    over_levels = True
     over = "column"
     builder: ClassVar[Callable[..., MarkovField]]  # of the field, from the number of levels
     options: ClassVar[tuple[str, ...]] = ("precision",)  # what may be given a start

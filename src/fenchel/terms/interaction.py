@@ -75,6 +75,8 @@ class Interaction(Term):
     def columns(self) -> tuple[Hashable, ...]:
         return (*self.first.columns, *(c for c in self.second.columns if c not in self.first.columns))
 
+    over_levels = True
+
     @property
     def claims(self) -> tuple[Hashable, ...]:
         return (*self.first.claims, *(c for c in self.second.claims if c not in self.first.claims))
