@@ -15,7 +15,7 @@ from fenchel.hyperparameters import (
     learn_inducing,
 )
 from fenchel.hyperparameters.inducing_loss import approximation_loss
-from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson, Weibull
+from fenchel.likelihoods import BernoulliLogit, Binomial, Gaussian, MultinomialLogit, Poisson, Weibull
 from fenchel.priors import DenseCovariance, InducingPoints, inducing
 from fenchel.priors.pivots import choose_rows
 from fenchel.scaled_kernels import ScaledRBF
@@ -314,3 +314,21 @@ def test_the_prior_refuses_what_is_none():
         InducingPoints(sk.RBF(1.0), X, np.zeros((2, 3)))
     with pytest.raises(ValueError, match="not positive semidefinite"):
         InducingPoints(-1.0 * sk.RBF(1.0), X, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(1.0), Binomial(2.0, bound="tilted")])
+def test_rows_whose_means_say_nothing_have_a_loss(likelihood):
+    """y is where the prior is, so that alpha is 0 in every row, and what the points cost is in the variances."""
+    X = np.linspace(-3.0, 3.0, 40)[:, None]
+    y = np.zeros(40) if likelihood.name == "Gaussian" else np.ones(40)
+    prior = InducingPoints(sk.RBF(0.5), X, X[::8])
+    few = fenchel.infer(likelihood, prior, y)
+    exact = fenchel.infer(likelihood, DenseCovariance(sk.RBF(0.5)(X)), y)
+    assert 1.0 < exact.elbo - few.elbo <= approximation_loss(few, prior).bound
+
+
+def test_few_rows_end_because_of_the_bound():
+    """Points that nobody asked for, of fewer rows than the first number of them."""
+    x = np.linspace(0.0, 6.0, 40)[:, None]
+    y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * x[:, 0])))
+    assert "below loss" in learn_inducing(Poisson(), InducingCovariance(1.0 * sk.RBF(1.0), x, x[:1]), y).ending

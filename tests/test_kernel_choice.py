@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 import fenchel
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
+from fenchel.estimators.chosen_kernel import _Choice
 from fenchel.estimators.lengths import few_rows
 from fenchel.gmrf.spde import correlation
 from fenchel.hyperparameters.kernel_choice import KernelShape, KernelTrials
@@ -268,3 +269,14 @@ def test_no_correlation_is_above_one(nu):
 def test_scaled_kernels_say_what_they_are():
     assert repr(ScaledRBF(2.0)) == "ScaledRBF(length_scale=2)"
     assert repr(ScaledMatern(2.0, nu=0.5)) == "ScaledMatern(length_scale=2, nu=0.5)"
+
+
+def test_many_lengths_start_in_the_units_of_the_columns():
+    """That of most evidence is in units of sds, and not worth its price: its length is one of sds all the same."""
+    starts = [1.0 * RBF(2.0), 1.0 * ScaledRBF(1.0, units=np.array([1.0, 100.0]))]
+    choice = _Choice(None, None, starts, None, None, False)
+    trials = KernelTrials(lengths=2, units=True).and_also(KernelShape("rbf"), 0.0, np.log([1.0, 2.0]))
+    trials = trials.and_also(KernelShape("rbf", scaled=True), 1.5, np.log([1.0, 0.5]))
+    assert not trials.best().scaled
+    carried = choice._carried(KernelShape("rbf", 2), trials)
+    np.testing.assert_allclose(np.exp(carried), [1.0, 0.5, 50.0])

@@ -14,6 +14,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import gammaln, logsumexp, polygamma, psi
 
 import fenchel
+from fenchel.checks import Refusal
 from fenchel.corrections.collapsed import collapse
 from fenchel.likelihoods import BernoulliLogit, Gamma, LaplaceNoise, Ordinal, Poisson, StochasticVolatility, StudentT
 from fenchel.models.proved import extreme_average
@@ -363,6 +364,21 @@ def test_the_extreme_average_is_that_of_all_corners():
     every = corners @ values / corners.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(extreme_average(values, weights, least=True), every.min(axis=0))
     np.testing.assert_allclose(extreme_average(values, weights, least=False), every.max(axis=0))
+
+
+def test_a_weight_that_nothing_bounds_may_be_all_of_it():
+    weights = np.array([[0.1, np.inf], [1.0, 1.0]])
+    assert extreme_average(np.array([[0.0], [0.9]]), weights, least=True)[0] == pytest.approx(0.0, abs=1e-12)
+    assert extreme_average(np.array([[1.0], [0.1]]), weights, least=False)[0] == pytest.approx(1.0, abs=1e-12)
+
+
+def test_events_that_cannot_be(line):
+    fit, data, _ = line
+    with pytest.raises(Refusal, match="low = 1 is above high"):
+        fit.proved(None, low=1.0, high=0.5)
+    row = pd.DataFrame(data).iloc[:1].assign(x=np.nan)
+    with pytest.raises(Refusal, match="missing in every row"):
+        fit.proved(row, low=0.5)
 
 
 # -- what people see ----------------------------------------------------------------------------------------

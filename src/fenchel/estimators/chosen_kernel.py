@@ -135,7 +135,7 @@ class _Choice:
             theta[1] = self._start(shape).theta[1]
         if shape.lengths == 1:
             return theta
-        units = _units(self._start(shape)) if shape.scaled else None
+        units = _units(self._start(shape)) if before.scaled else None  # the lengths of a shape are in those of X
         lengths = theta[1] + (np.zeros(shape.lengths) if units is None else np.log(units))
         return np.concatenate([theta[:1], lengths, theta[2:]])
 

@@ -31,7 +31,7 @@ from ..cross_kernels import cross, variances
 from ..linalg.arrays import Array, Seed, asarray, is_numpy, namespace, to_numpy
 from ..priors.inducing import InducingPoints
 from ..solvers.solution import Solution
-from .inducing_loss import FEWEST_DRAWS, ApproximationLoss, PairSums, asarray_rows
+from .inducing_loss import FEWEST_DRAWS, PAIRS, ApproximationLoss, PairSums, asarray_rows
 
 WORK = 2e12  # multiplications up to which every pair of rows is looked at: a minute on two cores
 _ROWS, _COLUMNS = 256, 1024  # of a block of pairs
@@ -41,7 +41,7 @@ def concavity_loss(solution: Solution, prior: InducingPoints, rng: Seed = 0) -> 
     """The bound for a fit without a dual and one predictor, or an estimate of a larger one."""
     sums = _Concavity(solution, prior)
     gap, M = max(0.0, solution.gap), sums.M
-    if 5.0 * sums.n**2 * M > WORK or not is_numpy(prior.design.like):
+    if 5.0 * sums.n**2 * M > WORK or 0.5 * sums.n**2 > PAIRS or not is_numpy(prior.design.like):
         both, error = sums.drawn(np.random.default_rng(rng))
         means, spreads = 0.5 * max(0.0, both[0]), 0.5 * max(0.0, both[1])
         bound = (np.sqrt(means + spreads) + np.sqrt(gap)) ** 2
@@ -55,7 +55,7 @@ class _Concavity(PairSums):
 
     def __init__(self, solution: Solution, prior: InducingPoints) -> None:
         post = solution.posterior
-        super().__init__(prior, post.alpha)
+        super().__init__(prior, post.alpha, post.lam)
         h, rho = (x[asarray_rows(self.index, x)] for x in post.moments)
         self.h, self.rho, self.lam = h, rho, post.lam[asarray_rows(self.index, h)][:, 0]
         self.V = asarray(to_numpy(post.latent_covariance()), h)

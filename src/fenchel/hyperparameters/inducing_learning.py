@@ -180,7 +180,7 @@ def _grown(
                 "seconds": spent,
             }
         )
-        if len(sizes) > 1:
+        if np.ndim(given) == 0 and given == "auto":
             if loss.bound <= allowed:
                 ending = f"the bound is below loss = {allowed:.3g} nats"
                 break

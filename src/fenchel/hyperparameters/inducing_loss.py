@@ -100,7 +100,7 @@ def approximation_loss(solution: Solution, prior: InducingPoints, rng: Seed = 0)
         from .inducing_concavity import concavity_loss
 
         return concavity_loss(solution, prior, rng)
-    sums, lam = PairSums(prior, solution.alpha), solution.lam
+    sums, lam = PairSums(prior, solution.alpha, solution.lam), solution.lam
     total, error = sums.quadratic(np.random.default_rng(rng))
     means = 0.5 * max(0.0, total)
     c = asarray(to_numpy(prior.extra_variance), lam)
@@ -118,10 +118,11 @@ class PairSums:
     design : their features
     """
 
-    def __init__(self, prior: InducingPoints, alpha: Array) -> None:
+    def __init__(self, prior: InducingPoints, alpha: Array, lam: Array) -> None:
         rows = prior.rows
         self.rows, self.kernel, self.level, self.M = rows, prior.kernel, prior.level, rows.points.shape[0]
-        self.index = np.flatnonzero(to_numpy(alpha).any(axis=1))  # others count for nothing
+        sites = to_numpy(alpha).any(axis=1) | to_numpy(lam).any(axis=1)
+        self.index = np.flatnonzero(sites)  # others count for nothing
         self.n = len(self.index)
         self.X, self.alpha = (x[asarray_rows(self.index, x)] for x in (rows.X, alpha))
         self.c = to_numpy(prior.extra_variance)[self.index]

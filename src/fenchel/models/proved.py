@@ -31,6 +31,7 @@ _WHERE = "proved"
 _HALVINGS = 200
 _REACH = 40.0  # sds of eta between which a threshold is looked for
 _NARROW = 0.005  # between bounds of a probability: no estimate is better than their middle
+_HEAVIEST = 1e200  # weight of a point beside 1: one that nothing bounds is no more, and its share 1 to rounding
 _CORRECTED_ROWS = 3_000  # rows up to which an estimate beyond the Gaussian is made for the sentence
 
 Thresholds = Callable[["FitTables"], tuple[NewRows, np.ndarray, np.ndarray]]
@@ -189,6 +190,8 @@ def proved_events(
 ) -> Proved:
     """What ``FittedModel.proved`` returns."""
     ends = [None if end is None else scalar(_WHERE, name, end) for name, end in (("low", low), ("high", high))]
+    if None not in ends and ends[0] > ends[1]:  # type: ignore[operator]
+        raise problem(_WHERE, f"low = {low:g} is above high = {high:g}", "low below high")
     if what is None or type(what) in (str, tuple):
         event = _of_sum(fit, what, ends, level)
     else:
@@ -258,6 +261,8 @@ def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, op
         raise problem(_WHERE, "rows without low or high", "a range, such as low=0.5", "Ask whether E[y] exceeds it.")
     asked = predictions.read_rows(fit, table, **options)
     n = int(asked.there.sum())
+    if n == 0:
+        raise problem(_WHERE, "a covariate is missing in every row", "a row that has all of them")
     low = np.full(n, -np.inf if ends[0] is None else ends[0])
     high = np.full(n, np.inf if ends[1] is None else ends[1])
 
@@ -319,7 +324,8 @@ def _mixed(fit: FitTables, parts: list[Any], each: list[EventBounds], effort: st
     with np.errstate(divide="ignore"):
         log_w = np.log(mixture.weights) - np.array(used)
     ends = np.array([[b.lower, b.upper] for b in bounds]) + log_w[:, None]
-    ends = np.exp(ends - ends[:, 0].max())
+    with np.errstate(over="ignore"):
+        ends = np.exp(ends - ends[:, 0].max())
     approximate = mixture.weights @ np.stack([e.approximate for e in each])
     lower = extreme_average(np.stack([e.lower for e in each]), ends, least=True)
     upper = extreme_average(np.stack([e.upper for e in each]), ends, least=False)
@@ -332,6 +338,7 @@ def extreme_average(values: np.ndarray, weights: np.ndarray, least: bool) -> np.
     The extreme has one end of every weight, the larger one for values beyond the average: one of K + 1 cuts.
     """
     sign = 1.0 if least else -1.0
+    weights = np.minimum(weights, _HEAVIEST)
     order = np.argsort(sign * values, axis=0)
     v = np.take_along_axis(sign * values, order, axis=0)
     small, large = weights[:, 0][order], weights[:, 1][order]
