@@ -204,6 +204,15 @@ def test_outcomes_of_all_rows_are_drawn_independently(monkeypatch):
     assert whole < 0.3  # sqrt(2 / 50) sds of the noise
 
 
+def test_rows_without_a_group_count_where_groups_do_not(binary):
+    fit, data = binary
+    some = data.assign(g=data.g.where(data.x > 0.0))
+    for groups in "centre", "population":
+        found, want = (fit.means("f", weights="population", data=rows, groups=groups) for rows in (some, data))
+        np.testing.assert_allclose(found["estimate"], want["estimate"], rtol=1e-9)
+    assert len(fit.means("f", weights="population", data=some, groups="own")) == 3
+
+
 def test_a_value_named_twice_is_one(binary):
     assert len(binary[0].means("f", at={"f": ["a", "a"]})) == 1
 

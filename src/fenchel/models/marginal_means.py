@@ -184,7 +184,7 @@ class Question:
         """The rows for the values asked for."""
         for name in (*asked, *self.by):
             self.refuse_groups(fit, name)
-        return grid(fit, self.where, asked, self.by, self.at, self.weights, self.data)
+        return grid(fit, self.where, asked, self.by, self.at, self.weights, self.data, self.groups == "own")
 
     def refuse_groups(self, fit: FitTables, name: Any) -> None:
         if only_groups(fit, name):

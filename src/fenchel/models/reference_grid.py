@@ -95,11 +95,11 @@ def _crossed(values: Mapping[Any, Sequence[Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, range(len(rows)), columns=list(values))
 
 
-def only_groups(fit: FitTables, name: Any) -> bool:
-    """Whether a column is that of groups or regions, and nothing else in the model."""
+def only_groups(fit: FitTables, name: Any, regions: bool = True) -> bool:
+    """Whether a column is that of groups, or of regions, and nothing else in the model."""
     fixed = name in fit.model.fixed.expression.names
     terms = [term for term in fit.model.sum.effects if name in term.columns]
-    over = [t for t in terms if name in t.group_columns and (t.of_groups or t.over_regions)]
+    over = [t for t in terms if name in t.group_columns and (t.of_groups or (regions and t.over_regions))]
     return not fixed and bool(over) and len(over) == len(terms)
 
 
@@ -111,8 +111,12 @@ def grid(
     at: Mapping[Any, Any],
     weights: str,
     data: Table = None,
+    own: bool = True,
 ) -> ReferenceGrid:
-    """The rows for the values ``asked`` of some columns, and of ``by``; ``at`` holds others at given values."""
+    """The rows for the values ``asked`` of some columns, and of ``by``; ``at`` holds others at given values.
+
+    ``own``: rows need their groups; else a row whose group is missing counts as well.
+    """
     choice(where, "weights", weights, WEIGHTS)
     held = {name: listed(value) for name, value in at.items() if name not in asked and name not in by}
     for name in held:
@@ -126,7 +130,8 @@ def grid(
         if lacking:
             raise problem(where, f"data has no column {lacking[0]!r}, which by names", "it")
         rows = _population(frame, asked, held)
-        rows = rows.dropna(subset=[name for name in fit.model.covariates if name in rows])
+        needed = [name for name in fit.model.covariates if own or not only_groups(fit, name, regions=False)]
+        rows = rows.dropna(subset=[name for name in needed if name in rows])
         if not len(rows):
             raise problem(where, "no row has all covariates", "at least one")
         return _grid(where, rows, cells)
