@@ -402,6 +402,7 @@ def test_models_compared(mixed):
     fits = {f: fenchel.fit(f"y ~ {f}", mixed) for f in ("1", "x", "x + (1|g)")}
     table = fenchel.compare(fits)
     assert list(table.index) == ["x + (1|g)", "x", "1"]
+    assert table.loc["x", "elbo"] == fits["x"].elbo
     assert table["elpd"].iloc[0] == pytest.approx(fits["x + (1|g)"].loo().elpd)
     assert table["difference"].iloc[0] == table["difference_se"].iloc[0] == 0.0
     assert (table["difference_se"].iloc[1:] > 0.0).all()

@@ -119,6 +119,10 @@ def _shares(marginals: Marginals, eta: np.ndarray, steps: np.ndarray) -> np.ndar
 
 
 # --------------------------------------------------------------------------------------------------
+_PRIORS_DECIDE = (
+    "models differ in their coefficients: Bayes factors depend on the priors of these, and wide priors, the default, "
+    "favour models with fewer. State the priors that you believe (fixed_sd=, priors=), or compare by prediction."
+)
 _GAP = 1e-6  # nats a row, of the certificate
 _STEPS = 20_000  # of the multiplicative update that finishes
 
@@ -131,14 +135,20 @@ def compare(
     n_jobs: Jobs = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Models side by side, the best first: leave-one-out, its difference to the best, and the evidence.
+    """Models side by side, the best first: leave-one-out, its difference to the best, and the elbo.
 
     ``weight`` is that of each in the mixture of all of them that predicts best (stacking).
 
-    By "evidence" the table has proved bounds of log p(y), ``lower`` and ``upper``; the log of the Bayes factor against
-    the first model, ``log_bf_lower`` to ``log_bf_upper``, and whether it is ``proved`` that all models above it have
-    the larger evidence; of the first model, that all others have less. It is at the hyperparameters of each fit, or of
-    integrated fits over the points that were fitted: fits are to be of one kind.
+    By "evidence" the table has proved bounds of log p(y), ``lower`` and ``upper``, and the ``estimate`` of corrected
+    and integrated fits, NaN of plain ones. The largest ``lower`` is first; the log of the Bayes factor against that
+    model is between ``log_bf_lower`` and ``log_bf_upper``, and ``proved`` is whether all models above have the larger
+    evidence for certain; of the first model, whether all others have less. It is at the hyperparameters of each fit, or
+    of integrated fits over the points that were fitted: fits are to be of one kind.
+
+    A Bayes factor of models with different coefficients depends on the priors of these, however many rows there are: a
+    prior ten times as wide takes log 10 nats off for each coefficient that the data know well (Lindley). The default is
+    wide, so that Bayes factors favour models with fewer coefficients; ``attrs["note"]`` says where that matters.
+    Comparison by prediction hardly depends on it.
 
     Parameters
     ----------
@@ -196,14 +206,14 @@ def compare(
     columns = ["elpd", "difference", "difference_se", "weight"]
     table = pd.DataFrame(rows, index=list(densities), columns=columns)
     if models:
-        table["log_evidence"] = [fit.elbo for fit in models.values()]
+        table["elbo"] = [fit.elbo for fit in models.values()]
         table["gap"] = [fit.gap for fit in models.values()]
         table["converged"] = [fit.converged for fit in models.values()]
     return table.sort_values("elpd", ascending=False)
 
 
 def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
-    """Models by bounds of their evidence, the largest first."""
+    """Models by bounds of their evidence, the largest lower one first."""
     import pandas as pd
 
     integrated = {name: fit.integrated is not None for name, fit in fits.items()}
@@ -217,10 +227,9 @@ def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
             raise problem("compare", f"{first!r} and {name!r} are not of the same rows of y", "one response")
     at = "points" if any(integrated.values()) else "mode"
     bounds = {name: fit.evidence_bounds(effort, at) for name, fit in fits.items()}
-    rows = [(b.lower, b.upper) for b in bounds.values()]
-    table = pd.DataFrame(rows, index=list(bounds), columns=["lower", "upper"])
-    middle = np.where(np.isfinite(table["upper"]), 0.5 * (table["lower"] + table["upper"]), table["lower"])
-    table = table.iloc[np.argsort(-middle, kind="stable")]
+    rows = [(fits[name].evidence_estimate, b.lower, b.upper) for name, b in bounds.items()]
+    table = pd.DataFrame(rows, index=list(bounds), columns=["estimate", "lower", "upper"])
+    table = table.sort_values("lower", ascending=False, kind="stable")
     lower, upper = table["lower"].to_numpy(), table["upper"].to_numpy()
     own = np.arange(len(table)) == 0
     table["log_bf_lower"] = np.where(own, 0.0, lower - upper[0])
@@ -228,6 +237,8 @@ def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
     others_above = [lower[:k] for k in range(len(table))]
     table["proved"] = [bool((upper[k] < above).all()) for k, above in enumerate(others_above)]
     table.iloc[0, table.columns.get_loc("proved")] = bool((upper[1:] < lower[0]).all())
+    if len({tuple(fit.coefficients.index) for fit in fits.values()}) > 1:
+        table.attrs["note"] = _PRIORS_DECIDE
     return table
 
 

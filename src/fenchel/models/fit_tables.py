@@ -146,6 +146,15 @@ class FitTables:
         """Proofs of the evidence that were made, by their effort."""
         return {}
 
+    @property
+    def evidence_estimate(self) -> float:
+        """log p(y) beyond the elbo, at the hyperparameters or, of an integrated fit, over them; NaN of a plain fit."""
+        if self.parts:
+            return sum(part.evidence_estimate for part in self.parts.values())
+        if self.integrated is not None:
+            return float(self.integrated.log_evidence)
+        return np.nan if self.answers is None else float(self.answers.log_evidence)
+
     @cached_property
     def accuracy(self) -> str:
         """Which answers these are: integrated over the hyperparameters, corrected, or Gaussian at the mode."""
