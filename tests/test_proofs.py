@@ -12,6 +12,7 @@ import fenchel
 from fenchel.likelihoods import (
     BernoulliLogit,
     BernoulliProbit,
+    BetaBinomial,
     Gaussian,
     MultinomialLogit,
     Poisson,
@@ -22,7 +23,8 @@ from fenchel.primal import PrimalPoint
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.batched import BatchedFeatures
 from fenchel.problem import Problem
-from fenchel.proofs import EvidenceBounds
+from fenchel.proofs import EvidenceBounds, rounded_range
+from fenchel.proofs.panel_integral import panel_integral
 from fenchel.proofs.prove import integral_proof
 from fenchel.solvers.base import Outcome
 from fenchel.solvers.solution import Solution
@@ -239,6 +241,32 @@ def test_bounds_say_what_they_are():
     assert isinstance(bounds, EvidenceBounds)
     assert "proved by a Cholesky" in bounds.status
     assert "hyperparameters" in bounds.status
+
+
+def test_probabilities_are_at_most_one():
+    """Overdispersed shares whose bounds by rows are far above: log p(y) is at most 0, and that of densities is not."""
+    rng = np.random.default_rng(3)
+    W, trials = np.c_[np.ones(12), rng.standard_normal((12, 2))], rng.integers(2, 30, 12)
+    y = rng.binomial(trials, rng.beta(0.5, 2.0, 12)).astype(float)
+    sol = fenchel.infer(BetaBinomial(trials, 3.0), Features(W, variance=100.0), y)
+    bounds = sol.evidence_bounds()
+    assert bounds.lower < bounds.upper == 0.0
+    assert bounds.kl == pytest.approx(-bounds.lower)
+    assert "every probability" in bounds.status
+    assert bounds.lower < sol.evidence_bounds("high").upper <= 0.0
+    near = fenchel.infer(Gaussian(1e-3), Features(np.ones((4, 1))), 0.2 + 1e-4 * np.arange(4)).evidence_bounds()
+    assert near.lower > 0.0
+
+
+def test_integrals_that_do_not_end_are_infinite():
+    assert panel_integral(lambda x: 40.0 * x, 0.0, 30.0) == (np.inf, 0.0)
+    assert panel_integral(lambda x: -0.5 * x * x, -12.0, 12.0)[0] == pytest.approx(0.5 * np.log(2.0 * np.pi))
+
+
+def test_the_ends_of_a_range_are_told_apart():
+    low, high = rounded_range(-108.53247, -108.53184)
+    assert (low, high) == ("-108.53247", "-108.53184")
+    assert rounded_range(-3.0, -1e-4)[1] == "0.00"
 
 
 def test_what_has_no_bounds_is_refused():

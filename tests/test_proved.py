@@ -17,7 +17,7 @@ import fenchel
 from fenchel.checks import Refusal
 from fenchel.corrections.collapsed import collapse
 from fenchel.likelihoods import BernoulliLogit, Gamma, LaplaceNoise, Ordinal, Poisson, StochasticVolatility, StudentT
-from fenchel.models.proved import extreme_average
+from fenchel.models.proved import _percent, extreme_average, proof_at_hand
 from fenchel.models.tables import coefficient_rows, names_of
 from fenchel.priors import Features
 from fenchel.proofs.events import probability_bounds
@@ -347,7 +347,7 @@ def test_integrated_fits_have_wider_bounds():
     assert fit.integrated is not None
     found = fit.proved("x", low=0.0)
     assert found.lower <= found.estimate <= found.upper
-    assert "hyperparameters that were fitted" in str(found)
+    assert re.search(r"over the \d+ points of the hyperparameters that were fitted", str(found))
     over = fit.evidence_bounds(at="points")
     assert over.lower <= over.upper
     assert over.lower - 0.1 <= fit.log_evidence <= over.upper + 0.1
@@ -393,6 +393,21 @@ def test_the_summary_says_it(line):
     assert "proved at these hyperparameters" in said
 
 
+def test_the_summary_has_no_upper_bound_that_says_nothing(line):
+    fit = fenchel.fit("y ~ x + (1|g)", line[1], family="bernoulli", accuracy="fast")
+    kept = proof_at_hand(fit)
+    fit.proofs["high"] = replace(kept, bounds=replace(kept.bounds, upper=0.0))
+    said = next(text for text in fit.summary().splitlines() if "proved" in text)
+    assert said.startswith(f"log evidence at least {kept.bounds.lower:.1f}"[:-1])
+    assert "between" not in said
+
+
+def test_shares_have_the_digits_that_they_need():
+    assert [_percent(1.0 - 2e-8, 1), _percent(1.1e-8, -1)] == ["99.999999 %", "0.000001 %"]
+    every = [_percent(1.0 - 10.0**e, way) for e in np.linspace(-10.0, -2.0, 400) for way in (-1, 0, 1)]
+    assert {text for text in every if text.startswith("100")} == {"100 %"}
+
+
 def test_models_are_compared_by_proved_evidence(line):
     fit, data, _ = line
     other = fenchel.fit("y ~ 1 + (1|g)", data, family="bernoulli", accuracy="fast")
@@ -402,7 +417,10 @@ def test_models_are_compared_by_proved_evidence(line):
     assert table["proved"].all()
     gained = second.evidence_bounds().lower - best.evidence_bounds().upper
     assert table["log_bf_lower"].iloc[1] == pytest.approx(gained)
+    assert table["estimate"].isna().all()
+    assert "priors" in table.attrs["note"]
     same = fenchel.compare({"one": fit, "two": fit}, by="evidence")
+    assert "note" not in same.attrs
     assert not same["proved"].any()
     with pytest.raises(ValueError, match="not of the same rows"):
         fenchel.compare({"x": fit, "less": fenchel.fit("y ~ x + (1|g)", data[4:], family="bernoulli")}, by="evidence")
@@ -410,6 +428,30 @@ def test_models_are_compared_by_proved_evidence(line):
         fenchel.compare({"x": fit}, by="bayes")
     with pytest.raises(ValueError, match="predictions of rows"):
         fenchel.compare({"x": fit.loo()}, by="evidence")
+
+
+def test_a_loose_bound_does_not_make_a_model_the_best(line):
+    best = fenchel.fit("y ~ 1 + (1|g)", line[1], family="bernoulli", accuracy="fast")
+    loose = line[0].corrected()
+    kept = prove(loose.solution)
+    assert kept.bounds.upper < best.evidence_bounds().lower
+    loose.proofs["fast"] = replace(kept, bounds=replace(kept.bounds, upper=0.0))
+    table = fenchel.compare({"loose": loose, "level": best}, by="evidence")
+    assert list(table.index) == ["level", "loose"]
+    assert not table["proved"].any()
+    assert table.loc["loose", "estimate"] == loose.answers.log_evidence
+    assert table.loc["loose", "log_bf_lower"] == kept.bounds.lower - table.loc["level", "upper"]
+
+
+def test_wide_priors_take_evidence_from_models_with_more_coefficients():
+    """Lindley's: a prior ten times as wide costs a coefficient that the data know log 10 nats."""
+    rng = np.random.default_rng(5)
+    X = np.c_[np.ones(400), rng.standard_normal(400)]
+    y = (rng.random(400) < 0.4).astype(float)
+    narrow, wide = (
+        fenchel.infer(BernoulliLogit("exact"), Features(X * [1.0, sd]), y).evidence_bounds() for sd in (5.0, 50.0)
+    )
+    assert wide.upper - narrow.lower == pytest.approx(-np.log(10.0), abs=0.02)
 
 
 def test_an_estimate_that_bounds_exclude_is_not_trusted(line):

@@ -117,7 +117,7 @@ def leave_one_out(likelihood: Likelihood, posterior: Posterior, y: np.ndarray, r
 
 def seen_between(likelihood: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What was seen of each row (N,): y in (a, b], or y = a = b where it was seen itself; infinite ends are open."""
-    if likelihood.support in ("count", "levels"):
+    if likelihood.discrete:
         return np.where(y > 0.0, y - 1.0, -np.inf), y
     if likelihood.atom:
         return np.where(y > 0.0, y, -np.inf), y

@@ -37,6 +37,11 @@ class Predicted(Parametrised):
     n_levels: int = 2  # of labels
     n_predictors: int
 
+    @property
+    def discrete(self) -> bool:
+        """Whether y are labels or counts, so that p(y | eta) is a probability and at most 1."""
+        return self.support in ("count", "levels")
+
     @abstractmethod
     def take(self, index: Any) -> Self: ...
 

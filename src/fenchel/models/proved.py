@@ -19,7 +19,7 @@ from ..checks import choice, problem, scalar
 from ..linalg.arrays import to_numpy
 from ..marginals import Marginals
 from ..priors.base import NewRows
-from ..proofs import EventBounds, EvidenceBounds, Proof, cheap_proof, prove
+from ..proofs import EventBounds, EvidenceBounds, Proof, cheap_proof, prove, rounded_range
 from . import predictions, tables
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _HALVINGS = 200
 _REACH = 40.0  # sds of eta between which a threshold is looked for
 _NARROW = 0.005  # between bounds of a probability: no estimate is better than their middle
 _HEAVIEST = 1e200  # weight of a point beside 1: one that nothing bounds is no more, and its share 1 to rounding
+_SAYS, _SAYS_SHARE = 10.0, 0.01  # nats between bounds, or of the lower one: a wider range says nothing
 _CORRECTED_ROWS = 3_000  # rows up to which an estimate beyond the Gaussian is made for the sentence
 
 Thresholds = Callable[["FitTables"], tuple[NewRows, np.ndarray, np.ndarray]]
@@ -88,7 +89,7 @@ def bounds_over_theta(fit: FitTables, effort: str) -> EvidenceBounds:
     down, up = np.array([b.lower for b in each]) - used, np.array([b.upper for b in each]) - used
     lower, upper = (mixture.log_evidence + float(logsumexp(d, b=w)) for d in (down, up))
     kl = float(logsumexp(up, b=w)) - float(w @ down) + float(w @ np.array([b.kl for b in each]))
-    status = f"over the {len(parts)} hyperparameters that were fitted, as if these were all"
+    status = f"over the {len(parts)} points of the hyperparameters that were fitted, as if these were all"
     return EvidenceBounds(lower, upper, kl, np.ones(0), status)
 
 
@@ -103,14 +104,9 @@ def evidence_in_words(fit: FitTables, proof: Proof) -> str:
         kl, who = proof.rest_kl, " of all but the groups, which are integrated out,"
     elif fit.integrated is not None or fit.answers is not None:
         who = " of the Gaussian"
+    if proof.bounds.width > max(_SAYS, _SAYS_SHARE * abs(proof.bounds.lower)):
+        return f"log evidence at least {lower}, proved{given}; no upper bound is near it"
     return f"log evidence between {lower} and {upper}, proved{given}; KL{who} to the posterior at most {_upwards(kl)}"
-
-
-def rounded_range(lower: float, upper: float) -> tuple[str, str]:
-    """Both ends with the digits that their distance leaves, rounded outwards."""
-    places = int(np.clip(1 - np.floor(np.log10(max(upper - lower, 1e-9))), 2, 8)) if np.isfinite(upper) else 2
-    unit = 10.0**-places
-    return f"{np.floor(lower / unit) * unit:.{places}f}", f"{np.ceil(upper / unit) * unit:.{places}f}"
 
 
 def _upwards(value: float) -> str:
@@ -389,7 +385,7 @@ def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndar
     if fit.mixture is None:
         given = ", at these hyperparameters" if fit.theta.size else ""
     else:
-        given = f", over the {len(fit.components)} hyperparameters that were fitted, as if these were all"
+        given = f", over the {len(fit.components)} points of the hyperparameters that were fitted, as if these were all"
     sentences = [f"{_sentence(event, found, estimate, word, k)}{given}." for k in range(len(event.words))]
     return Proved(table, sentences)
 
@@ -420,4 +416,6 @@ def _percent(p: float, way: int = 0) -> str:
     unit = 10.0**-places
     value = 100.0 * p / unit
     value = np.floor(value + 1e-9) if way < 0 else np.ceil(value - 1e-9) if way > 0 else np.round(value)
+    if value in (0.0, np.round(100.0 / unit)):
+        places = 0
     return f"{value * unit:.{places}f} %"

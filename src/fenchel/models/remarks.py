@@ -154,12 +154,12 @@ def _one_row_each(model: Model) -> str | None:
 def _all_the_same(model: Model) -> list[str]:
     """Of counts that are all 0, successes of all trials, and labels that are all one."""
     target, seen = model.target, model.target.seen > 0.0
-    y, support = target.y[seen], target.likelihood.support
-    if support not in ("levels", "count") or y.size < 2:
+    y, own = target.y[seen], target.likelihood
+    if not own.discrete or y.size < 2:
         return []
     trials = model.row_values("trials")
     full = trials is not None and bool((y == trials[seen]).all())
-    if not (full or (y == 0.0).all() or (support == "levels" and (y == y[0]).all())):
+    if not (full or (y == 0.0).all() or (own.support == "levels" and (y == y[0]).all())):
         return []
     label = 0 if target.labels is None else target.labels[int(y[0])]
     what = "all of its trials" if full else number(label) if target.words is None else repr(str(label))
@@ -326,9 +326,10 @@ def _separated(fit: FitTables) -> list[str]:
     A softmax has a coefficient for each class and is not looked at.
     """
     model = fit.model
-    support, columns = model.target.likelihood.support, model.sum.columns
+    columns = model.sum.columns
     own, p = int(model.sum.intercept), len(model.sum.fixed_names)
-    if support not in ("levels", "count") or model.sum.X.size > _LARGEST or not model.reduction.looks_for_separation:
+    discrete = model.target.likelihood.discrete
+    if not discrete or model.sum.X.size > _LARGEST or not model.reduction.looks_for_separation:
         return []
     prior = np.sqrt(model.coefficient_priors.variance[own:])
     mean = np.asarray(fit.solution.posterior.latent_mean)

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..checks import choice, problem
 from ..corrections.sites import GaussianFit, Observed, counted, observations
+from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..posterior import Posterior
@@ -58,7 +59,8 @@ class EvidenceBounds:
     Attributes
     ----------
     lower, upper : float
-        Of log p(y). ``upper`` is infinite where no exponents with finite integrals are allowed.
+        Of log p(y). ``upper`` is infinite where no exponents with finite integrals are allowed, and at most 0
+        of labels and counts: p(y) is a probability.
     kl : float
         KL(q || posterior) is at most this: ``upper`` less the elbo of q under the likelihood itself.
     exponents : array (N,)
@@ -156,7 +158,7 @@ def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBoun
     if effort == "high":
         found = _in_pairs(_refitted(solution, found))
     blur = solution.rounding + solution.quadrature
-    lower, upper = max(elbo, solution.elbo) - blur, found.upper + blur
+    lower, upper = max(elbo, solution.elbo) - blur, min(found.upper + blur, largest(likelihood))
     exponents = np.full(post.predictors.n_observations, np.inf)
     with np.errstate(divide="ignore"):
         exponents[post.active[found.sites.rows]] = (1.0 / found.w)[found.sites.remainders.groups.of]
@@ -259,7 +261,7 @@ def _softmax_bounds(solution: ProvableFit) -> EvidenceBounds:
         tried.append((log_Z + bound.value, bound))
     value, found = min(tried, key=lambda one: one[0])
     blur = solution.rounding + solution.quadrature
-    lower, upper = solution.elbo - blur, value + blur
+    lower, upper = solution.elbo - blur, min(value + blur, largest(likelihood))
     exponents = np.full(n, np.inf)
     with np.errstate(divide="ignore"):
         exponents[seen] = 1.0 / found.w
@@ -334,17 +336,34 @@ def _expected(observed: Observed) -> float:
     return float(np.sum(0.5 * observed.lam * observed.rho - value))
 
 
+def largest(likelihood: Likelihood) -> float:
+    """What log p(y) is at most, whatever the fit: 0 of probabilities, which weights leave below 0."""
+    return 0.0 if likelihood.discrete else np.inf
+
+
+def range_in_words(lower: float, upper: float) -> str:
+    """The first words of a status."""
+    low, high = rounded_range(lower, upper)
+    high = "0, as every probability does," if upper == 0.0 else high
+    return f"log p(y) lies between {low} and {high} at these hyperparameters"
+
+
+def rounded_range(lower: float, upper: float) -> tuple[str, str]:
+    """Both ends with the digits that their distance leaves, rounded outwards."""
+    places = int(np.clip(1 - np.floor(np.log10(max(upper - lower, 1e-9))), 2, 8)) if np.isfinite(upper) else 2
+    unit = 10.0**-places
+    return f"{np.floor(lower / unit) * unit:.{places}f}", f"{np.ceil(upper / unit) * unit + 0.0:.{places}f}"
+
+
 def _status(found: SiteBound, lower: float, upper: float) -> str:
-    if not np.isfinite(upper):
+    if not np.isfinite(found.value):
+        but = "" if np.isinf(upper) else " but 0, that of every probability"
         return (
-            "no upper bound: the sites of q hold each other so that no exponents with finite integrals are allowed; "
-            "a fit under another bound, or a log-concave likelihood, may have one"
+            f"no upper bound{but}: the sites of q hold each other so that no exponents with finite integrals are "
+            "allowed; a fit under another bound, or a log-concave likelihood, may have one"
         )
     search = f"the last stage of their search gained {max(found.gain, 0.0):.1g}"
     if not np.isfinite(found.gain):
         search = "their search ended early"
     how = "proved by a Cholesky with a margin for its rounding" if found.proved else "allowed in double precision only"
-    return (
-        f"log p(y) lies between {lower:.6g} and {upper:.6g} at these hyperparameters; {found.w.size} exponents, {how}, "
-        f"{search}; integrals add {found.error:.1g}"
-    )
+    return f"{range_in_words(lower, upper)}; {found.w.size} exponents, {how}, {search}; integrals add {found.error:.1g}"

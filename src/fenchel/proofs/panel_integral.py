@@ -22,9 +22,14 @@ Log = Callable[[np.ndarray], np.ndarray]
 
 
 def panel_integral(log_f: Log, low: float, high: float) -> tuple[float, float]:
-    """log of the integral of exp(log_f(x)) from low to high, log_f of x (M,), and how far it may be off."""
+    """log of the integral of exp(log_f(x)) from low to high, log_f of x (M,), and how far it may be off.
+
+    It is infinite where the function is highest at an end: what lies beyond is not known.
+    """
     x, y = _climbed(log_f, np.linspace(low, high, _SCAN + 1))
     top = float(y.max())
+    if y.argmax() in (0, y.size - 1):
+        return np.inf, 0.0
     start, end, total, missed = x[:-1], x[1:], 0.0, 0.0
     whole = _panels(log_f, start, end, top)
     square = float(whole @ np.maximum(start**2, end**2)) / max(float(whole.sum()), 1e-300)  # of the terms that cancel

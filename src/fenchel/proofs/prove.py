@@ -21,7 +21,7 @@ from ..linalg.arrays import to_numpy
 from ..priors.base import NewRows
 from .event_integral import range_bounds, range_cost
 from .events import probability_bounds
-from .holder_bound import EvidenceBounds, ProvableFit, evidence_bounds
+from .holder_bound import EvidenceBounds, ProvableFit, evidence_bounds, largest, range_in_words
 from .integrands import GroupIntegrand, RowIntegrand, row_integrand
 from .latent_integral import MOST_LATENTS, Integrand, LatticeSum, integrate_latents
 
@@ -149,16 +149,17 @@ def integral_proof(solution: ProvableFit, width: float, work: float, groups: Col
     if found is None or not np.isfinite(found.width):
         return None
     bounds = _bounds(solution, found, groups)
-    return Proof(bounds, groups, np.inf if groups is None else found.kl, found.outside, 0.5 * work, rows)
+    rest_kl = np.inf if groups is None else found.kl - (found.upper - bounds.upper)
+    return Proof(bounds, groups, rest_kl, found.outside, 0.5 * work, rows)
 
 
 def _bounds(solution: ProvableFit, found: LatticeSum, groups: Collapsed | None) -> EvidenceBounds:
     blur = solution.rounding + solution.quadrature
-    lower, upper = max(found.lower, solution.elbo - blur), found.upper
+    lower, upper = max(found.lower, solution.elbo - blur), min(found.upper, largest(solution.likelihood))
     kl = upper - solution.elbo + blur
     over = "" if groups is None else f", the effects of {groups.n_groups} groups integrated out"
     status = (
-        f"log p(y) lies between {lower:.6g} and {upper:.6g} at these hyperparameters; a sum over {found.n_points} "
-        f"points of few latents{over}, to which {found.width:.1g} was added for what it may miss"
+        f"{range_in_words(lower, upper)}; a sum over {found.n_points} points of few latents{over}, to which "
+        f"{found.width:.1g} was added for what it may miss"
     )
     return EvidenceBounds(lower, upper, kl, np.ones(solution.posterior.predictors.n_observations), status)
