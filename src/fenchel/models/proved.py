@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _WHERE = "proved"
 _HALVINGS = 200
 _REACH = 40.0  # sds of eta between which a threshold is looked for
-_NARROW = 0.005  # between bounds of a probability: no estimate is better than their middle
 _HEAVIEST = 1e200  # weight of a point beside 1: one that nothing bounds is no more, and its share 1 to rounding
+_NARROW = 0.01  # between bounds of a probability: no estimate is better than their middle
 _SAYS, _SAYS_SHARE = 10.0, 0.01  # nats between bounds, or of the lower one: a wider range says nothing
 _CORRECTED_ROWS = 3_000  # rows up to which an estimate beyond the Gaussian is made for the sentence
 
