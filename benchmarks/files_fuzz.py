@@ -72,7 +72,7 @@ def used(made: Any, data: pd.DataFrame, thoroughly: bool = True) -> bytes:
     elif hasattr(type(made), "transform"):
         ask = made.transform(X)
     else:
-        ask = made.predict(data) if hasattr(type(made), "summary") else made.predict(X)
+        ask = made.predict(data) if hasattr(type(made), "effects") else made.predict(X)
     for further in (
         lambda: repr(made),
         lambda: made.summary(),

@@ -16,29 +16,29 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 325, "lines": 82_000, "tokens": 670_000, "isinstance": 244, "getattr": 145}
+LIMITS = {"modules": 320, "lines": 78_200, "tokens": 644_000, "isinstance": 244, "getattr": 145}
 ROOMS = {  # tokens
     "(top)": 34_000,
-    "corrections": 50_200,
-    "criticism": 12_200,
-    "datasets": 4_900,
-    "distributed": 20_600,
-    "estimators": 24_500,
-    "factors": 27_200,
-    "files": 12_000,
-    "gmrf": 32_900,
-    "hyperparameters": 52_000,
-    "inputs": 12_300,
-    "iterative": 19_500,
-    "likelihoods": 67_100,
-    "linalg": 67_400,
-    "models": 90_000,
-    "paper": 37_200,
-    "plots": 18_400,
-    "priors": 39_200,
-    "proofs": 18_500,
-    "solvers": 15_900,
-    "terms": 37_800,
+    "corrections": 48_600,
+    "criticism": 9_800,
+    "datasets": 1_900,
+    "distributed": 17_600,
+    "estimators": 23_300,
+    "factors": 24_200,
+    "files": 9_000,
+    "gmrf": 29_900,
+    "hyperparameters": 49_400,
+    "inputs": 9_300,
+    "iterative": 16_500,
+    "likelihoods": 64_100,
+    "linalg": 64_600,
+    "models": 87_800,
+    "paper": 34_200,
+    "plots": 15_400,
+    "priors": 39_000,
+    "proofs": 18_100,
+    "solvers": 12_900,
+    "terms": 35_300,
 }
 TOKENS_OF_A_FILE = 4250
 ANOTHER_ROOMS_CLASS = 34  # isinstance of a class that is imported from another room
