@@ -97,3 +97,10 @@ def test_a_file_keeps_the_points(case, tmp_path):
     np.testing.assert_allclose(predicted(again), predicted(few), rtol=1e-6)
     assert again.approximation_loss_ == few.approximation_loss_
     assert again.approximation_.equals(few.approximation_)
+
+
+def test_restarts_that_are_not_used_are_said():
+    y = CASES["regressor"][1]
+    model = GaussianProcessRegressor(KERNEL, approximation="inducing", n_inducing=12, n_restarts_optimizer=2)
+    with pytest.warns(UserWarning, match="n_restarts_optimizer is not used with inducing points"):
+        model.fit(X, y)

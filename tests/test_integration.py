@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from fenchel import infer
+from fenchel.checks import Refusal
 from fenchel.hyperparameters import KernelCovariance, Normal, PCDeviation, WeightVariances, independent, learn
 from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
 from fenchel.hyperparameters.integration.designs import block, edge, factorial, lattice
@@ -450,3 +451,10 @@ def test_draws_of_theta_follow_the_shares_of_points_that_are_too_far_apart():
     nearest = np.abs(theta - u.T).argmin(axis=1)
     np.testing.assert_allclose(np.bincount(nearest, w), shares, rtol=1e-6)
     assert w.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("hold", [(-1,), (1,)])
+def test_a_place_to_hold_is_that_of_a_hyperparameter(hold):
+    family = WeightVariances(np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
+    with pytest.raises(Refusal, match=r"integrate: hold = .*; expected places of hyperparameters, 0 to 0"):
+        integrate(Poisson(), family, np.array([2, 0, 4, 1, 9, 3, 2, 6]), hold=hold)

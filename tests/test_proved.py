@@ -404,6 +404,9 @@ def test_the_summary_has_no_upper_bound_that_says_nothing(line):
 
 def test_shares_have_the_digits_that_they_need():
     assert [_percent(1.0 - 2e-8, 1), _percent(1.1e-8, -1)] == ["99.999999 %", "0.000001 %"]
+    outwards = [_percent(1.0 - 5e-9, -1), _percent(5e-9, 1), _percent(1.0 - 5e-9, 1), _percent(5e-9, -1)]
+    assert outwards == ["99.999999 %", "0.000001 %", "100 %", "0 %"]
+    assert [_percent(1.0, -1), _percent(0.0, 1)] == ["100 %", "0 %"]
     every = [_percent(1.0 - 10.0**e, way) for e in np.linspace(-10.0, -2.0, 400) for way in (-1, 0, 1)]
     assert {text for text in every if text.startswith("100")} == {"100 %"}
 

@@ -5,6 +5,7 @@ eta = mean + level + f(x),   f ~ GP(0, kernel) seen through M points; what they 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import gates
-from ..checks import choice, problem
+from ..checks import callers_line, choice, problem
 from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
 from ..inputs.observations import Target
 from ..posterior import Posterior
@@ -67,7 +68,10 @@ class InducingLatent(KernelLatent):
         if options.pop("evidence", "elbo") != "elbo":
             got = 'evidence="corrected" with approximation="inducing"'
             raise problem(target.where, got, 'evidence="elbo"', "Use approximation=None for few rows.")
-        options = {name: value for name, value in options.items() if name not in ("n_restarts", "rng")}
+        if options.pop("n_restarts", 0):
+            said = "n_restarts_optimizer is not used with inducing points, which learn from one start"
+            warnings.warn(f"{target.where}: {said}", UserWarning, stacklevel=callers_line())
+        options.pop("rng", None)
         return self._found(target, family, learn_likelihood=own, theta=self.theta, **options)
 
     def fitted(self, target: Target, family: Family, **options: Any) -> Learned:

@@ -52,7 +52,6 @@ class Averages:
     grid: ReferenceGrid
     scale: str
     groups: str
-    size: int | None = None
 
     @cached_property
     def without(self) -> str | tuple[str, ...]:
@@ -98,7 +97,7 @@ class Averages:
     def draws(self) -> np.ndarray:
         """Joint draws (K, size) of the averages."""
         average, M = self.grid.average, len(self.grid.frame)
-        size = max(number_of_draws(M), _JOINT if M <= _FEW else 0) if self.size is None else self.size
+        size = max(number_of_draws(M), _JOINT if M <= _FEW else 0)
         rng, out = np.random.default_rng(1), np.empty((average.shape[0], size))
         parts, block = latent_parts(self.fit, size), max(1, BLOCK // M)
         for part in parts:

@@ -411,7 +411,9 @@ def _percent(p: float, way: int = 0) -> str:
     """In per cent with one place, or more near 0 and 100, rounded down, up or to the nearest."""
     near = min(p, 1.0 - p)
     if near < 1e-8:
-        return "0 %" if p < 0.5 else "100 %"
+        if p < 0.5:
+            return "0.000001 %" if way > 0 and p > 0.0 else "0 %"
+        return "99.999999 %" if way < 0 and p < 1.0 else "100 %"
     places = 1 if near > 0.01 else int(np.clip(-np.floor(np.log10(max(near, 1e-9))) - 1, 1, 6))
     unit = 10.0**-places
     value = 100.0 * p / unit

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .latent_integral import Integrand, expected_points, first_radius, first_step, integrate_latents
+from .latent_integral import Integrand, SameDensities, expected_points, first_radius, first_step, integrate_latents
 
 _NODES = 8  # of a panel
 _PANEL = 2.5  # sds of q, at most
@@ -27,10 +27,9 @@ _RULE = 1e-7  # relative error of a panel, of a smooth log-concave density: adde
 
 
 @dataclass(frozen=True)
-class Slice:
+class Slice(SameDensities):
     """The integrand over all that is orthogonal to w, at s."""
 
-    integrand: Integrand
     w: np.ndarray
     basis: np.ndarray
     s: float
@@ -38,14 +37,6 @@ class Slice:
     @property
     def dimension(self) -> int:
         return self.basis.shape[1]
-
-    @property
-    def densities(self) -> float:
-        return self.integrand.densities
-
-    @property
-    def error(self) -> float:
-        return self.integrand.error
 
     def log_ratio(self, x: np.ndarray) -> np.ndarray:
         return self.integrand.log_ratio(self.s * self.w + x @ self.basis.T)

@@ -67,16 +67,10 @@ class Integrand(Protocol):
 
 
 @dataclass(frozen=True)
-class Moved:
-    """The same integrand in units of N(mean, root root') in the place of q."""
+class SameDensities:
+    """An integrand seen in other coordinates: it evaluates the same densities, with the same error."""
 
     integrand: Integrand
-    mean: np.ndarray
-    root: np.ndarray
-
-    @property
-    def dimension(self) -> int:
-        return self.integrand.dimension
 
     @property
     def densities(self) -> float:
@@ -85,6 +79,18 @@ class Moved:
     @property
     def error(self) -> float:
         return self.integrand.error
+
+
+@dataclass(frozen=True)
+class Moved(SameDensities):
+    """The same integrand in units of N(mean, root root') in the place of q."""
+
+    mean: np.ndarray
+    root: np.ndarray
+
+    @property
+    def dimension(self) -> int:
+        return self.integrand.dimension
 
     def log_ratio(self, x: np.ndarray) -> np.ndarray:
         at = self.mean + x @ self.root.T

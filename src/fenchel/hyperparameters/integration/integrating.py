@@ -127,6 +127,9 @@ def integrate(
     choice("integrate", "method", method, ("auto", "grid", "ccd", "star"))
     choice("integrate", "evidence", evidence, ("corrected", "elbo"))
     inner = Evidence(likelihood, family, y, weights=weights, tol=tol, own=learn_likelihood, method=solver)
+    held, n = {*hold}, inner.start.size
+    if not held <= {*range(n)}:
+        raise problem("integrate", f"hold = {sorted(held)}", f"places of hyperparameters, 0 to {n - 1}")
     check_jobs("integrate", n_jobs)
     finished = checkpoint if isinstance(checkpoint, Finished) else Finished(checkpoint)
     finished.open(_about(inner, evidence))
@@ -149,7 +152,7 @@ def integrate(
                 finished.keep_mode(found)
             if found.theta.shape != inner.start.shape:
                 raise problem("integrate", f"mode has {found.theta.size} hyperparameters", f"{inner.start.size}")
-            return _integrated(fitter, family, found, method, {*hold})
+            return _integrated(fitter, family, found, method, held)
 
     def numbers(result: Integrated) -> dict[str, Any]:
         own = result.mode.numbers() if mode is None else None
