@@ -151,19 +151,20 @@ def main() -> None:
     ask.add_argument("--groups", nargs="+", type=int, choices=list(EACH), default=list(EACH))
     asked = ask.parse_args()
     began, every = time.perf_counter(), cells(asked.links, asked.groups)
-    halved = [(cell.link == "ordinal") + (cell.groups == 200) for cell in every]
-    work = [(i, s) for s in range(asked.sets) for i, half in enumerate(halved) if s < max(1, asked.sets // 2**half)]
-    table = pd.concat(run_tasks(one_set, work, every, where="prior_choice", n_jobs=asked.jobs))
     print("each prior: median of sd, covers sd, covers level, covers slope, width\n")
     print(f"| link | groups | true sd | {' | '.join(PRIORS)} |")
-    print("|---" * (3 + len(PRIORS)) + "|")
-    gathered = []
-    for cell in every:
-        own = table[(table["link"] == cell.link) & (table["groups"] == cell.groups) & (table["sd"] == cell.sd)]
+    print("|---" * (3 + len(PRIORS)) + "|", flush=True)
+    gathered, tables = [], []
+    for i, cell in enumerate(every):  # a cell is printed when it is known
+        sets = max(1, asked.sets // 2 ** ((cell.link == "ordinal") + (cell.groups == 200)))
+        work = [(i, s) for s in range(sets)]
+        own = pd.concat(run_tasks(one_set, work, every, where="prior_choice", n_jobs=asked.jobs))
         figures = {name: in_figures(cell, own.loc[[name]]) for name in PRIORS}
         gathered += [{"prior": name, **cell._asdict(), **found} for name, found in figures.items()]
+        tables.append(own)
         words = " | ".join(in_words(cell, found) for found in figures.values())
         print(f"| {cell.link} | {cell.groups} | {cell.sd:g} | {words} |", flush=True)
+    table = pd.concat(tables)
     by_cell = pd.DataFrame(gathered)
     print("\n| prior | groups | median of sd | least and mean cover of sd | of level | of slope | width, Gaussian |")
     print("|---" * 7 + "|")
