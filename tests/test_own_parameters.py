@@ -183,7 +183,7 @@ def test_averages_whose_points_miss_a_tail_say_so_first():
 
 
 def test_a_lattice_that_was_stopped_says_so_first(monkeypatch):
-    monkeypatch.setattr("fenchel.hyperparameters.integration.integrating.MOST_POINTS", 6)
+    monkeypatch.setattr("fenchel.hyperparameters.integration.fitted_design.MOST_POINTS", 6)
     g = np.arange(N) % 6
     data = pd.DataFrame({"g": g.astype(str), "y": RNG.negative_binomial(2, 0.5, N)})
     with pytest.warns(UserWarning, match=r"the lattice was stopped at \d+ points, and the places next to them may"):

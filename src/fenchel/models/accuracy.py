@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
 
 _LATTICE = {0: 1, 1: 14, 2: 32, 3: 50}  # fits of an integration over so many hyperparameters
-_ABOUT_CENTRE = 4  # fits a hyperparameter before those of a composite design: curvature, widths, steps to the mode
+_ABOUT_CENTRE = 6  # fits a hyperparameter beside those of a composite design: curvature, widths, points that are added
 _COLD = 2.0  # times as long as a fit that starts at its end, one of a search takes
 # seconds of a usual core: of any fit, of a row, of an effect of groups, of any other latent
 _FIT, _FIT_ROW, _FIT_GROUP, _FIT_LATENT = 3e-3, 4e-7, 1.5e-6, 1e-5

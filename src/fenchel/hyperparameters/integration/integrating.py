@@ -10,11 +10,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, softmax
-from scipy.stats import chi2
 
 from ...checks import choice, problem
 from ...corrections.interpolated import Interpolated
@@ -28,15 +26,11 @@ from ..base import Family, Learned, free_entries
 from ..evidence import Evidence, doubt_of, not_used
 from ..learning import learn
 from . import designs
-from .designs import ThetaDesign
+from .fitted_design import FittedDesign, fit_design, fit_lattice, integrate_composite, integrate_lattice, shares_of
 from .integrated import Integrated
 from .points import Centre, Finished, Fitter, Point, centred
 from .theta import LogDensity, ThetaPosterior
 
-LATTICE_LEAVES_OUT = 0.007  # share of a normal outside of a lattice
-LEAST_FALL = 5.0  # nats by which the density has fallen at the end of a lattice
-LEAST_FALL_OF_LINE = 7.0  # nats: the same of one hyperparameter
-MOST_POINTS = 150  # of a lattice
 COUNTING_SHARE = 0.01  # of a point whose correction has to be trusted, and of theta near a bound that is reported
 CUT_SHARE = 0.15  # of the posterior just beyond a lattice that was stopped, above which that is said
 RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
@@ -80,8 +74,9 @@ def integrate(
     method : "auto", "grid", "ccd" or "star"
         "grid": a lattice of up to four hyperparameters that goes on to where the density has fallen by some e^5 to
         e^7, along tails too: some 7, 20, 30 and 60 points where the posterior is nearly normal. "ccd": a central
-        composite design, 25 points for four hyperparameters and 45 for six, for posteriors without long tails. "star":
-        the mode and two points along each direction, which have means and variances right and no more. "auto": a grid
+        composite design, 25 points for four hyperparameters and 45 for six, with gradients and up to two more points
+        for each of them, for posteriors without long tails. "star": the mode and two points along each direction,
+        which have means and variances right and no more. "auto": a grid
         for up to three, and for four where one of them has a long tail and rows are at most 20,000.
     evidence : "corrected" or "elbo"
         What weights a point, and whether its marginals are those beyond the Gaussian. Where the correction is not to
@@ -186,14 +181,6 @@ def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
 
 
 # -- points and their weights -------------------------------------------------------------------------------
-class FittedDesign(NamedTuple):
-    """A design with its fits; ``cut``: the share of the posterior that is expected just beyond one that was stopped."""
-
-    design: ThetaDesign
-    points: list[Point]
-    cut: float = 0.0
-
-
 def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold: set[int]) -> Integrated:
     free = free_entries(fitter.evidence.bounds, {*mode.at_bounds, *hold})
     d = len(free)
@@ -204,29 +191,32 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         raise problem(
             "integrate", f'method = "grid" and {d} hyperparameters', f"at most {designs.MOST}", 'Use method="ccd".'
         )
-    centre = centred(fitter, mode, free, fitter.beyond)
+    centre = centred(
+        fitter, mode, free, fitter.beyond, sloped=method in ("ccd", "star") or (method == "auto" and d > GRID_UP_TO)
+    )
     long = LONG_TAIL if fitter.evidence.likelihood.objective.log_concave else LONG_TAIL_OF_MIXTURES
     tails = [fitter.evidence.names[i] for i, c in zip(free, centre.coordinates.stretch, strict=True) if c > long]
     word = method if method != "auto" else _chosen(d, bool(tails), len(fitter.evidence.targets.y))
     if word == "grid":
-        laid = _lattice(fitter, centre)
+        laid = fit_lattice(fitter, centre)
     else:
-        laid = _fitted(fitter, centre, designs.composite(d) if word == "ccd" else designs.star(d))
+        laid = fit_design(fitter, centre, designs.composite(d) if word == "ccd" else designs.star(d), sloped=True)
     laid, centre, missed = _checked(fitter, centre, laid)
     beyond, doubt = _trusted(laid, centre, fitter.beyond)
-    log_w = _log_weights(laid, centre, beyond)
-    through = _through(fitter, centre, laid, beyond)
-    total, rule = through.log_total, float(logsumexp(log_w))
+    if word == "grid":
+        found = integrate_lattice(fitter, centre, laid, beyond)
+    else:
+        found = integrate_composite(fitter, centre, laid, beyond, more=word == "ccd")
+    total, rule, through, points, w = found
     best = centre.known[0].corrected if beyond else None
     known = 0.0 if best is None else float(best.log_evidence_se) + missed
-    w = np.exp(log_w - rule)
     kept = np.flatnonzero(w > LEAST_SHARE)
     notes += _at_bounds(fitter, through)
     doubts, resolved = [doubt] if doubt else [], abs(total - rule) <= RULES_APART
     if not resolved:
         apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
         doubts.append(f"{apart}: the points do not resolve the posterior of theta; state priors of it")
-        through.match(laid.design.u, w)
+        through.match(centre.coordinates.u(np.array([p.theta for p in points])), w)
     if laid.cut > CUT_SHARE:
         next_ones = f"the places next to them may hold {min(laid.cut, 1.0):.0%} of the posterior of theta"
         doubts.append(f"the lattice was stopped at {len(laid.points)} points, and {next_ones}: tails are cut off")
@@ -237,7 +227,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         (notes if flat else doubts).append(said)
     summary = {
         "evidence": "corrected" if beyond else "elbo",
-        "log_evidence": total if word == "grid" else rule,
+        "log_evidence": total,
         "error": abs(total - rule) + known,
         "n_fits": fitter.n_fits,
         "method": word,
@@ -247,7 +237,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     }
     peak = centre.peak if beyond else mode.theta
     theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through, peak)
-    points = [laid.points[k] for k in kept]
+    points = [points[k] for k in kept]
     if beyond:
         points = _with_corrections(points, centre, missed)
     return Integrated(points, w[kept] / w[kept].sum(), theta, family, mode, summary)
@@ -271,23 +261,6 @@ def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> I
     return Integrated([point], np.ones(1), theta, family, mode, summary)
 
 
-def _fitted(fitter: Fitter, centre: Centre, design: ThetaDesign) -> FittedDesign:
-    """Fits at the points of a design within the bounds."""
-    inside = _inside(fitter, centre, design)
-    some = ThetaDesign(design.u[inside], design.log_mass[inside])
-    return FittedDesign(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=True))
-
-
-def _log_weights(laid: FittedDesign, centre: Centre, beyond: bool) -> np.ndarray:
-    """The logs of the shares of points (K,), up to a constant: log p(y)."""
-    density = centre.values(laid.points, beyond) + centre.coordinates.log_jacobian(laid.design.u)
-    return np.asarray(laid.design.log_mass + density - designs.log_normal(laid.design.u))
-
-
-def _shares(laid: FittedDesign, centre: Centre, beyond: bool) -> np.ndarray:
-    return np.asarray(softmax(_log_weights(laid, centre, beyond)))
-
-
 def _checked(fitter: Fitter, centre: Centre, laid: FittedDesign) -> tuple[FittedDesign, Centre, float]:
     """With the corrections of points that are far from known ones, until two in a row are what the others say of them.
 
@@ -296,7 +269,7 @@ def _checked(fitter: Fitter, centre: Centre, laid: FittedDesign) -> tuple[Fitted
     points, missed = list(laid.points), [0.0, 0.0]
     carry = _carry(centre)
     while centre.model is not None:
-        share = _shares(laid, centre, True)
+        share = shares_of(laid, centre, True)
         known = {p.name for p in centre.known}  # a checkpoint has corrections beyond these
         wanted = np.array([p.name not in known for p in points]) & (share > LIGHT_SHARE)
         if not wanted.any() or (carry and len(missed) > 3 and max(missed[-2:]) <= MISSED):
@@ -334,50 +307,11 @@ def _with_corrections(points: Sequence[Point], centre: Centre, missed: float) ->
     return out
 
 
-def _lattice(fitter: Fitter, centre: Centre) -> FittedDesign:
-    """A lattice that grows from the centre to where the density is expected to have fallen far enough."""
-    d = centre.coordinates.dimension
-    places, least = designs.block(d), LEAST_FALL_OF_LINE if d == 1 else LEAST_FALL
-    deep = max(least, float(chi2.isf(LATTICE_LEAVES_OUT, d)) / 2)
-    scale = np.ones(fitter.evidence.start.size)
-    scale[list(centre.coordinates.free)] = centre.coordinates.scale
-    while True:
-        laid = _fitted(fitter, centre, designs.lattice(places))
-        fitter.start_near(laid.points, scale)
-        places = places[_inside(fitter, centre, designs.lattice(places))]
-        values = centre.values(laid.points) + centre.coordinates.log_jacobian(laid.design.u)
-        edge = designs.edge(places)
-        design = designs.lattice(edge)
-        expected = _through(fitter, centre, laid, True).at_u(design.u, free=True)
-        expected = np.maximum(expected, designs.continued(places, values, edge))
-        wanted = (values.max() - expected < deep) & _inside(fitter, centre, design)
-        if not wanted.any():
-            return laid
-        if len(places) + int(wanted.sum()) > MOST_POINTS:
-            share = np.exp(expected - logsumexp(values))[wanted]
-            return laid._replace(cut=float(share.sum()))
-        places = np.concatenate([places, edge[wanted]])
-
-
-def _inside(fitter: Fitter, centre: Centre, design: ThetaDesign) -> np.ndarray:
-    """Which points are within the bounds of theta."""
-    low, high = fitter.evidence.bounds.T
-    thetas = centre.coordinates.theta(design.u)
-    return np.asarray(((thetas >= low) & (thetas <= high)).all(axis=1))
-
-
-def _through(fitter: Fitter, centre: Centre, laid: FittedDesign, beyond: bool) -> LogDensity:
-    """The interpolated density: through the design and what the widths were read off."""
-    points = [*laid.points, *centre.points]
-    u = np.concatenate([laid.design.u, centre.coordinates.u(np.array([p.theta for p in centre.points]))])
-    return LogDensity(centre.coordinates, u, centre.values(points, beyond), fitter.evidence.bounds)
-
-
 def _trusted(laid: FittedDesign, centre: Centre, asked: bool) -> tuple[bool, str]:
     """Whether the correction is used at the points that count; where it is not to be trusted there, a sentence."""
     if not asked:
         return False, ""
-    share = np.maximum(*(_shares(laid, centre, beyond) for beyond in (True, False)))  # by either evidence
+    share = np.maximum(*(shares_of(laid, centre, beyond) for beyond in (True, False)))  # by either evidence
     light = {id(p) for p, w in zip(laid.points, share, strict=True) if w <= COUNTING_SHARE}
     corrections = [(p.usable, p.corrected) for p in centre.known if p.corrected is not None and id(p) not in light]
     for usable, each in corrections:

@@ -351,8 +351,10 @@ class Centre:
         return replace(self, known=[*self.known, point], model=model)
 
 
-def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> Centre:
-    """From the mode of the elbo, over the entries ``free``; ``beyond``: to that of the corrected evidence."""
+def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool, sloped: bool = False) -> Centre:
+    """From the mode of the elbo, over the entries ``free``; ``beyond``: to that of the corrected evidence; ``sloped``:
+    with gradients at all points.
+    """
     fitter.evidence.begin(learned.solution)
     (here,) = fitter.at([learned.theta], sloped=True)
     known, beyond = [here] if beyond else [], beyond and here.usable
@@ -380,7 +382,7 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
 
     def values_at(thetas: list[np.ndarray]) -> list[float]:
         nonlocal centre
-        points[:] = fitter.at(thetas, plain=True)
+        points[:] = fitter.at(thetas, sloped=sloped, plain=True)
         if not points:  # bounds on every side
             return []
         for k, point in enumerate(points):

@@ -25,6 +25,7 @@ from ...linalg.arrays import Array, Seed
 from ...marginals import Levels, probabilities
 from ..mode import Coordinates
 from .designs import log_normal
+from .response_surface import DEGREE, ResponseSurface
 
 _SMOOTH = 1e-6  # of the values: rounding between points that are close together
 _WIDE = 1.25  # sd of the net's draws
@@ -32,6 +33,7 @@ _FINE = {1: 0.02, 2: 0.08}  # spacings of lattices
 _TAIL = 6.5  # how far beyond the centre, in u
 _AROUND = 1.25  # of a point, in u: the farthest that anything between points is from one
 _NET = 1 << 14
+_PLACES = 1 << 12  # of the net, where two densities are compared
 
 
 class LogDensity:
@@ -42,12 +44,23 @@ class LogDensity:
     coordinates : Coordinates
     log_total : float
         log of its integral: the evidence.
+
+    ``slopes`` (K, d) of the log density of u make r a polynomial of ``degree`` (``response_surface.py``).
     """
 
-    def __init__(self, coordinates: Coordinates, u: np.ndarray, values: np.ndarray, bounds: np.ndarray) -> None:
-        self.coordinates, self.bounds = coordinates, bounds
-        _, first = np.unique(np.round(u, 6), axis=0, return_index=True)
-        u, values = u[np.sort(first)], values[np.sort(first)]
+    def __init__(
+        self,
+        coordinates: Coordinates,
+        u: np.ndarray,
+        values: np.ndarray,
+        bounds: np.ndarray,
+        slopes: np.ndarray | None = None,
+        degree: int = DEGREE,
+    ) -> None:
+        self.coordinates, self.bounds, self.degree = coordinates, bounds, degree
+        first = np.sort(np.unique(np.round(u, 6), axis=0, return_index=True)[1])
+        u, values = u[first], values[first]
+        self._slopes = None if slopes is None else slopes[first] + u
         rest = values + coordinates.log_jacobian(u) + 0.5 * (u * u).sum(axis=1)
         self.level = float(rest.max())
         self.low, self.high = u.min(axis=0), u.max(axis=0)
@@ -68,13 +81,15 @@ class LogDensity:
 
     @cached_property
     def _through(self) -> Any:
+        if self._slopes is not None:
+            return ResponseSurface(self._u, self._rest, self._slopes, self.degree)
         m, d = self._u.shape
         degree = 2 if m >= (d + 1) * (d + 2) // 2 + 2 else 1 if m > d + 1 else 0
         return RBFInterpolator(self._u, self._rest, kernel="cubic", degree=degree, smoothing=_SMOOTH)
 
     def at_u(self, u: np.ndarray, free: bool = False) -> np.ndarray:
         """log of the density of u (m,) at u (m, d), up to log p(y); ``free``: with r beyond the points as it runs."""
-        rest = self._through(u if free else self._near(u))
+        rest = self._through(u if free or self._slopes is not None else self._near(u))
         inside = self._inside(self.coordinates.theta(u))
         return np.where(inside, self.level + np.minimum(rest, 3.0) - 0.5 * (u * u).sum(axis=1), -np.inf)
 
@@ -118,6 +133,23 @@ class LogDensity:
         about = np.exp(-0.5 * cdist(u, self._u, "sqeuclidean")) @ (share * (2.0 * np.pi) ** (-0.5 * d))
         wide = np.exp(log_normal(u / _WIDE) - d * np.log(_WIDE))
         return u, -np.log(0.5 * (wide + about)) - np.log(_NET)
+
+    @property
+    def points(self) -> np.ndarray:
+        """The u (K, d) that it goes through."""
+        return self._u
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Some u (m, d) where the density may be large, and the log of what each stands for."""
+        u, log_mass = self._net
+        few = slice(None, None, max(1, len(u) // _PLACES))
+        return u[few], log_mass[few]
+
+    @property
+    def weighted_u(self) -> tuple[np.ndarray, np.ndarray]:
+        """u (m, d) and weights of sum 1 (m,)."""
+        return self._weighted[:2]
 
     @cached_property
     def _weighted(self) -> tuple[np.ndarray, np.ndarray, float]:
