@@ -104,3 +104,43 @@ def test_restarts_that_are_not_used_are_said():
     model = GaussianProcessRegressor(KERNEL, approximation="inducing", n_inducing=12, n_restarts_optimizer=2)
     with pytest.warns(UserWarning, match="n_restarts_optimizer is not used with inducing points"):
         model.fit(X, y)
+
+
+def test_an_interrupt_leaves_a_model_that_predicts(monkeypatch):
+    from fenchel.hyperparameters import inducing_learning
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inducing_learning, "approximation_loss", interrupted)
+    make, y, predicted = CASES["labels"]
+    model = make(KERNEL, approximation="inducing", n_inducing=20)
+    with pytest.raises(KeyboardInterrupt, match="the best fit so far is kept"):
+        model.fit(X, y)
+    assert np.isfinite(predicted(model)).all()
+    assert model.approximation_loss_ == np.inf
+    assert "interrupted" in model.summary()
+
+
+def test_rows_that_agree_constant_columns_and_more_points_than_rows():
+    """Each is fitted without a warning, and points that explain nothing are left out."""
+    make, y, _ = CASES["counts"]
+    twice, both = np.vstack([X, X]), np.concatenate([y, y])
+    constant = np.column_stack([X, np.full(160, 3.0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        doubled = make(KERNEL, approximation="inducing", n_inducing=300).fit(twice, both)
+        flat = make(1.0 * RBF(1.0), approximation="inducing", n_inducing=30).fit(constant, y)
+    assert doubled.approximation_["n_inducing"].iloc[-1] <= 160
+    assert doubled.approximation_loss_ < 1e-3
+    held = make(doubled.kernel_, approximation=None, optimizer=None).fit(X, y, sample_weight=np.full(160, 2.0))
+    assert doubled.elbo_ == pytest.approx(held.elbo_, abs=1e-3)
+    plain = make(1.0 * RBF(1.0), approximation="inducing", n_inducing=30).fit(X, y)
+    assert flat.elbo_ == pytest.approx(plain.elbo_, abs=1e-4)
+
+
+def test_a_length_at_its_bound_is_said():
+    make, y, _ = CASES["counts"]
+    with pytest.warns(UserWarning, match="bound"):
+        model = make(1.0 * RBF(0.1, (0.05, 0.2)), approximation="inducing", n_inducing=40).fit(X, y)
+    assert model.at_bounds_ == {"k2__length_scale": "upper"}

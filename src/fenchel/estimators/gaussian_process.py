@@ -58,6 +58,7 @@ class KernelLatent(Latent):
     theta: np.ndarray | None = None
     shrinks: bool = False
     approximates: ClassVar[bool] = False
+    interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
 
     @property
     def approximation_loss(self) -> float:
@@ -184,6 +185,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self.mean_ = mean + self._shift
         self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
+        if latent.interrupt is not None:
+            raise latent.interrupt  # with the best fit so far in place
         warn_unrelated(name, self.kernel_, self.X_train_)
         return self
 

@@ -16,6 +16,7 @@ import numpy as np
 from .. import gates
 from ..checks import callers_line, choice, problem
 from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
+from ..hyperparameters.inducing_learning import InterruptedLearning
 from ..inputs.observations import Target
 from ..posterior import Posterior
 from .gaussian_process import KernelLatent
@@ -35,11 +36,13 @@ class InducingLatent(KernelLatent):
     loss : float or None
         Nats of elbo that the points may cost.
     result : InducingFit, once it is fitted
+    interrupt : KeyboardInterrupt, where one ended the fit
     """
 
     n_inducing: Any = "auto"
     loss: float | None = None
     result: InducingFit | None = None
+    interrupt: KeyboardInterrupt | None = None
     approximates: ClassVar[bool] = True
 
     @property
@@ -80,7 +83,10 @@ class InducingLatent(KernelLatent):
     def _found(self, target: Target, family: Any, **options: Any) -> Learned:
         options["tol"] = max(_TOL, options["tol"])
         settings = {"n_inducing": self.n_inducing, "loss": self.loss}
-        self.result = learn_inducing(target.likelihood, family, target.y, **settings, **options)
+        try:
+            self.result = learn_inducing(target.likelihood, family, target.y, **settings, **options)
+        except InterruptedLearning as stop:
+            self.result, self.interrupt = stop.finished, stop
         return self.result.learned
 
     def after(self, family: Family) -> Family:

@@ -120,6 +120,8 @@ class Evidence(Objective[Learned]):
 
     solution: Solution
     prior: Prior
+    known_curvature: np.ndarray | None = None  # (n_theta, n_theta), where it was found before: of a sample of the rows
+    first_start: Any = None  # of the first fit, as ``Problem.start_from`` takes it
 
     def __init__(
         self,
@@ -208,7 +210,7 @@ class Evidence(Objective[Learned]):
             tol = max(tol, _FIRST)
         self.prior = self.family.at(first)
         task = Problem(likelihood, self.prior, self.targets)
-        start = self.warm.start(theta, task)
+        start = self.first_start if self.last is None else self.warm.start(theta, task)
         fine = min(tol, self._fine(likelihood))
         report, steers = (self.progress, self.on_iteration), tol > self.tol and self.climbs
         self.solution = fitted(task, self.solver, fine, self.max_iter, start, *report, steers)
@@ -249,6 +251,8 @@ class Evidence(Objective[Learned]):
         None with few rows, whose fits cost nothing, where the family does not say, and where a fit may end at one of
         several stationary points: long steps of theta change from one to another.
         """
+        if self.known_curvature is not None:
+            return self.known_curvature
         if not self.climbs:
             return None
         n, slope = self.n_family, self.log_prior(theta)[1]

@@ -15,39 +15,40 @@ squared gradient at q' bounds what is missing there. With alpha', lam' the slope
 
 tr(E^2) is halved because the log determinant bends as well: in the eigenvectors of R^1/2 (Lam - Lam V_Q Lam) R^1/2, e
 first, the root of the covariance is triangular and this slope is on its diagonal t = 1, where log t - t^2/2 bends by 2
-for t < 1. The bound is the gain
-of q' and both; it takes some 5 N^2 M multiplications. Where that is too much, the same at q itself is estimated from
-sampled rows: 1/2 alpha' R alpha + 1/2 sum_ij lam_i lam_j R_ij (K_ij + (V_Q)_ij), which is larger.
+for t < 1. The bound is the gain of q' and both; it takes some 5 N^2 M multiplications.
+
+Where that is too much, f is replaced by its tangent in (h, s), s = sqrt(rho), in which it is convex: at the slopes
+(alpha, lam s) the best q of the exact process is known but for a concave function of log lam, which is largest for Q in
+the place of K, and lies below its own tangent. With v = diag(G (I + G' Lam G)^-1 G') and rho = v + c this leaves
+
+    elbo*_exact - elbo_M <= 1/2 alpha' R alpha + 1/2 sum_n lam_n (2 c_n - v_n log(1 + c_n / v_n)) <= ... + lam' c
+
+where the fit has converged; the code has the same for any (m, V), whose slopes are not its sites.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 
-from ..cross_kernels import cross, variances
-from ..linalg.arrays import Array, Seed, asarray, is_numpy, namespace, to_numpy
+from ..cross_kernels import variances
+from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..priors.inducing import InducingPoints
 from ..solvers.solution import Solution
-from .inducing_loss import FEWEST_DRAWS, PAIRS, ApproximationLoss, PairSums, asarray_rows
+from .inducing_loss import ApproximationLoss, PairSums, asarray_rows
 
-WORK = 2e12  # multiplications up to which every pair of rows is looked at: a minute on two cores
-_ROWS, _COLUMNS = 256, 1024  # of a block of pairs
+TINY = 1e-300
 
 
-def concavity_loss(solution: Solution, prior: InducingPoints, rng: Seed = 0) -> ApproximationLoss:
-    """The bound for a fit without a dual and one predictor, or an estimate of a larger one."""
-    sums = _Concavity(solution, prior)
-    gap, M = max(0.0, solution.gap), sums.M
-    if 5.0 * sums.n**2 * M > WORK or 0.5 * sums.n**2 > PAIRS or not is_numpy(prior.design.like):
-        both, error = sums.drawn(np.random.default_rng(rng))
-        means, spreads = 0.5 * max(0.0, both[0]), 0.5 * max(0.0, both[1])
-        bound = (np.sqrt(means + spreads) + np.sqrt(gap)) ** 2
-        return ApproximationLoss(float(bound), 0.5 * error, means, spreads, gap, "strong-concavity", M)
+def concavity_loss(solution: Solution, prior: InducingPoints, rng: Seed = 0, enough: float = 0.0) -> ApproximationLoss:
+    """The bound for a fit without a dual and one predictor; one below ``enough`` nats is not made smaller."""
+    sums, word = _Concavity(solution, prior), "strong-concavity"
+    means, spreads, error = sums.by_tangents(np.random.default_rng(rng))
+    plain = ApproximationLoss(means + spreads, error, means, spreads, 0.0, word, sums.M)
+    if error or plain.bound <= enough or not sums.is_affordable(1):
+        return plain
     gain, means, spreads = sums.at_better_q()
-    return ApproximationLoss(gain + means + spreads, 0.0, means, gain + spreads, 0.0, "strong-concavity", M)
+    better = ApproximationLoss(gain + means + spreads, 0.0, means, gain + spreads, 0.0, word, sums.M)
+    return min(plain, better, key=lambda loss: loss.bound)
 
 
 class _Concavity(PairSums):
@@ -58,7 +59,7 @@ class _Concavity(PairSums):
         super().__init__(prior, post.alpha, post.lam)
         h, rho = (x[asarray_rows(self.index, x)] for x in post.moments)
         self.h, self.rho, self.lam = h, rho, post.lam[asarray_rows(self.index, h)][:, 0]
-        self.V = asarray(to_numpy(post.latent_covariance()), h)
+        self.V, self.m = to_numpy(post.latent_covariance()), to_numpy(post.latent_mean)
         self.data = {name: x[asarray_rows(self.index, x)] for name, x in solution._rows.items()}
         self.objective = solution.likelihood.objective
 
@@ -68,31 +69,32 @@ class _Concavity(PairSums):
         alpha, lam = (x[:, 0] for x in loss.slopes)
         return w * loss.value, w * alpha, w * lam
 
+    def by_tangents(self, rng: np.random.Generator) -> tuple[float, float, float]:
+        """The parts of the means and of the spreads, and the standard error of the first."""
+        _, alpha, lam = self._loss(self.rho)
+        self.alpha = alpha[:, None]
+        quadratic, error = self.quadratic(rng)
+        residual = to_numpy(self.design.adjoint(alpha)) + self.m
+        L = np.linalg.cholesky(np.eye(self.m.size) + to_numpy(self.design.gram(lam)))
+        v = to_numpy(self.design.row_squares(asarray(np.linalg.inv(L).T, lam)))
+        rho, lam = to_numpy(self.rho)[:, 0], to_numpy(lam)
+        ratio = np.log(np.maximum(rho, TINY) / np.maximum(v, TINY))
+        spreads = float(lam @ (2.0 * rho - v - v * ratio)) - 2.0 * float(np.log(np.diag(L)).sum())
+        spreads += float(np.trace(self.V)) - self.m.size - float(np.linalg.slogdet(self.V)[1])
+        means = 0.5 * (max(0.0, quadratic) + float(residual @ residual))
+        return means, max(0.0, 0.5 * spreads), 0.5 * error
+
     def at_better_q(self) -> tuple[float, float, float]:
         """elbo(q') - elbo_M, and the parts of the means and of the spreads."""
-        G, lam, V = to_numpy(self.design.toarray()), to_numpy(self.lam), to_numpy(self.V)
-        points, weighted = G[:, : self.M], lam[:, None] * G
-        J = np.zeros_like(G)  # R Lam G
-
-        def strip(start: int) -> float:
-            some, square = slice(start, min(self.n, start + _ROWS)), 0.0
-            for i in range(0, self.n, _COLUMNS):
-                others = slice(i, min(self.n, i + _COLUMNS))
-                R = to_numpy(self.kernel_block(some, others)) - points[some] @ points[others].T
-                J[some] += R @ weighted[others]
-                square += float(lam[some] @ (R * R @ lam[others]))
-            return square
-
-        squares = float(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, _ROWS)])))
-        H, GV = weighted.T @ J, G @ V
+        G, lam, V = to_numpy(self.design.toarray()), to_numpy(self.lam), self.V
+        J, H, squares = self.remainder_products(lam, G, V)  # R Lam G, G' Lam R Lam G, tr(E^2)
+        GV = G @ V
         T = self.c - 2.0 * np.sum(GV * J, axis=1) + np.sum((GV @ H) * GV, axis=1)
         T = np.maximum(T, 0.0)
-        squares += float(np.sum((V @ H) * (V @ H).T)) - 2.0 * float(np.sum(V * (J.T @ (lam[:, None] * J))))  # tr(E^2)
         before = self._loss(self.rho)
         value, alpha, own = self._loss(self.rho - self.c[:, None] + T[:, None])
         gain = -0.5 * float(np.sum((V @ H) * V)) - float(np.sum(value - before[0]))
-        site, d = to_numpy(self.alpha)[:, 0], own - lam
-        moved = G.T @ (alpha - site)
+        d, moved = own - lam, G.T @ alpha + self.m
         self.alpha = alpha[:, None]
         quadratic = self.quadratic(np.random.default_rng(0))[0]
 
@@ -102,33 +104,5 @@ class _Concavity(PairSums):
 
         a = max(0.0, float(self.every_pair(coupling)[0]))
         b = float(np.abs(d) @ np.sqrt((to_numpy(variances(self.kernel, self.X)) + self.level) * T))
-        spreads = 0.5 * (np.sqrt(0.5 * max(0.0, squares)) + np.sqrt(a + b * b)) ** 2
+        spreads = 0.5 * (np.sqrt(0.5 * squares) + np.sqrt(a + b * b)) ** 2
         return gain, 0.5 * (max(0.0, quadratic) + float(moved @ moved)), float(spreads)
-
-    def drawn(self, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        """alpha' R alpha and sum_ij lam_i lam_j R_ij (K_ij + (V_Q)_ij) by sampled rows, and the error of their sum."""
-        draws = int(max(FEWEST_DRAWS, WORK / (5.0 * self.M * self.n)))
-        size = np.abs(to_numpy(self.alpha)[:, 0]) + to_numpy(self.lam)
-        p = size * np.sqrt(self.c) + 1e-12 * size.mean()
-        p = p / p.sum()
-        index = rng.choice(self.n, size=draws, p=p)
-
-        def strip(some: np.ndarray) -> np.ndarray:
-            at, total = asarray_rows(some, self.X), 0.0 * self.h[: len(some)]
-            G = self._features(at)
-            for i in range(0, self.n, _COLUMNS):
-                others = slice(i, min(self.n, i + _COLUMNS))
-                F = self._features(others)
-                K = self.kernel_block(at, others)
-                R = K - G[:, : self.M] @ F[:, : self.M].T
-                means = self.alpha[at][:, 0] * (R @ self.alpha[others][:, 0])
-                both = R * (K + self.level + (G @ self.V) @ F.T)
-                total = total + namespace(K).stack([means, self.lam[at] * (both @ self.lam[others])], axis=1)
-            return to_numpy(total)
-
-        parts = [partial(strip, index[i : i + _ROWS]) for i in range(0, draws, _ROWS)]
-        each = np.concatenate(self.in_parallel(parts)) / p[index, None]
-        return each.mean(axis=0), float(each.sum(axis=1).std(ddof=1) / np.sqrt(draws))
-
-    def _features(self, some: Any) -> Array:
-        return self.rows.of_cross(cross(self.kernel, self.X[some], self.rows.points))

@@ -76,6 +76,14 @@ class InducingCovariance(KernelCovariance):
         out.restate(points=out.points)
         return out
 
+    def with_rows(self, rows: np.ndarray) -> InducingCovariance:
+        """The same family for some of the rows."""
+        out = copy(self)
+        offset = self.offset[rows] if np.ndim(self.offset) and np.shape(self.offset)[0] > 1 else self.offset  # type: ignore[index]
+        out.X, out.offset, out._last = self.X[rows], offset, None
+        out.restate(X=out.X, offset=offset)
+        return out
+
     def kernel_at(self, theta: np.ndarray) -> Any:
         """The kernel at theta, which nobody else changes."""
         return deepcopy(self._set(np.asarray(theta, dtype=np.float64)))

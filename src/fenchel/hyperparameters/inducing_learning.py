@@ -4,13 +4,17 @@
     theta    by the envelope's gradient at fixed points, from the last theta, and each fit from the last one's sites
     stop     when the bound on what the points cost is below ``loss`` nats, or at a number of points, or out of time
 
-At a given number of points they are chosen, theta is learned, and both once more.
+theta is learned with a quarter of the points first, and points are chosen again where it has moved since. Very many
+rows are learned from by a sample of them, each of which counts for several; all rows begin where the sample ended, with
+the curvature that its slopes have there, and take a few steps of Newton's. An interrupt leaves the best fit so far on
+the exception, ``InterruptedLearning.finished``.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,6 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, to_numpy
 from ..priors.pivots import choose_rows
 from ..solvers.base import Callback, reporting
-from ..solvers.solution import Solution
 from .base import Evaluated, Learned
 from .evidence import Evidence
 from .inducing_covariance import InducingCovariance
@@ -34,6 +37,13 @@ ROUGH_SHARE = 0.3  # of ``loss``: a search before the points are chosen again en
 FINE_SHARE = 0.01  # of ``loss``: and the last one
 SLOPE = 0.02  # nats an e-fold: or where no slope is larger
 GROWTH = 2  # times as many points
+ROUGH_POINTS = 0.25  # of the points: with so many theta is learned first
+SAMPLE_ROWS = 10_000  # of a sample that theta is learned from first, at least
+SAMPLE_SHARE = 20  # rows of a sample for each point, at least
+LARGE_SHARE = 4  # times the rows of a sample: fewer rows are learned from at once
+SAMPLE_TOL = 1e-8  # relative gap of the fits of a sample
+MOVED = 0.3  # log units: points are chosen again where theta has gone farther since
+DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
 LONGER = 5.0  # times as long as all before: what the next size takes, roughly
 NATS_PER_ROW = 1e-3  # the default loss: what each row's log density may change by, on average
 
@@ -74,6 +84,14 @@ class InducingFit:
         """What a file keeps of it."""
         own = {"points": self.family.points, "loss": asdict(self.loss), "stages": self.stages, "ending": self.ending}
         return {"learned": self.learned.numbers(), **own}
+
+
+class InterruptedLearning(KeyboardInterrupt):
+    """An interrupt after something was learned: ``finished`` is the best fit so far."""
+
+    def __init__(self, finished: InducingFit) -> None:
+        super().__init__("interrupted; the best fit so far is kept")
+        self.finished = finished
 
 
 def learn_inducing(
@@ -161,43 +179,48 @@ def _grown(
 ) -> InducingFit:
     began, stages = time.perf_counter(), list[dict[str, float]]()
     ending = "the points were given" if not sizes else "so many points were asked for"
-    if not sizes:
-        run.points(finite("learn_inducing", "points", numeric("learn_inducing", "points", given)))
+    finished: InducingFit | None = None
     for size in sizes or [0]:
-        if size:
-            run.choose(size)
-            run.learn(ROUGH_SHARE * allowed, report)
-            run.choose(size)
-        run.learn(FINE_SHARE * allowed, report)
-        loss = run.loss()
+        try:
+            run.stage(size, given, allowed, report)
+            loss = run.loss(allowed)
+        except KeyboardInterrupt:
+            last = run.learned
+            if last is not None and (finished is None or last.solution.elbo > finished.learned.solution.elbo):
+                loss = ApproximationLoss.unknown(len(run.family.points), last.solution.gap)
+                finished = InducingFit(last, run.family, loss, stages, "the fit was interrupted")
+            if finished is None:
+                raise
+            raise InterruptedLearning(finished) from None
         spent = time.perf_counter() - began
         stages.append(
             {
                 "n_inducing": loss.n_points,
-                "elbo": run.learned.solution.elbo,
+                "elbo": run.found.solution.elbo,
                 "bound": loss.bound,
                 "standard_error": loss.standard_error,
                 "seconds": spent,
             }
         )
+        enough = False
         if np.ndim(given) == 0 and given == "auto":
-            if loss.bound <= allowed:
-                ending = f"the bound is below loss = {allowed:.3g} nats"
-                break
-            if loss.n_points < size:
-                ending = "further points explain nothing more in double precision"
-                break
             ending = f"the bound is above loss = {allowed:.3g} nats at the most points"
-            if LONGER * spent > seconds:
+            if loss.bound <= allowed:
+                ending, enough = f"the bound is below loss = {allowed:.3g} nats", True
+            elif loss.n_points < size:
+                ending, enough = "further points explain nothing more in double precision", True
+            elif LONGER * spent > seconds:
                 ending = f"the bound is above loss = {allowed:.3g} nats, and more points would take too long"
-                break
-    return InducingFit(run.learned, run.family, loss, stages, ending)
+                enough = True
+        finished = InducingFit(run.found, run.family, loss, stages, ending)
+        if enough:
+            break
+    assert finished is not None
+    return finished
 
 
 class _Run:
     """The state of one search: the family with its points, theta, and the last fit."""
-
-    learned: Learned
 
     def __init__(
         self,
@@ -216,45 +239,147 @@ class _Run:
         self.learn_theta, self.max_iter, self.gtol = learn_theta, max_iter, gtol
         self.settings: dict[str, Any] = {"weights": weights, "tol": tol, "own": own and learn_theta}
         self.theta: np.ndarray | None = None
-        self.solution: Solution | None = None
+        self.learned: Learned | None = None
+        self.few: _Run | None = None
+        self.evidence: Evidence | None = None
         self.n_evaluations = self.n_newton = 0
+
+    @property
+    def found(self) -> Learned:
+        """What was learned last, once there is something."""
+        assert self.learned is not None
+        return self.learned
 
     def points(self, points: np.ndarray) -> None:
         self.family = self.family.with_points(points)
 
+    def stage(self, size: int, given: Any, allowed: float, report: Callback | None) -> None:
+        """Choose so many points, or take those given, and learn theta with them."""
+        where = "learn_inducing"
+        few = self._sampled(size or len(given)) if self.learn_theta else None
+        first = self if few is None else few
+        try:
+            if not size:
+                first.points(finite(where, "points", numeric(where, "points", given)))
+            else:
+                if first.learned is None and self.learn_theta and ROUGH_POINTS * size >= 1.0:
+                    first.choose(int(ROUGH_POINTS * size))
+                    first.learn(ROUGH_SHARE * allowed, report)
+                first.choose(size)
+            chosen_at = first.theta
+            first.learn(FINE_SHARE * allowed, report)
+            if size and self.learn_theta and (chosen_at is None or np.abs(first.found.theta - chosen_at).max() > MOVED):
+                first.choose(size)
+                first.learn(FINE_SHARE * allowed, report)
+            if few is not None:
+                self._begin_at(few)
+                self.learn(FINE_SHARE * allowed, report, few)
+        except KeyboardInterrupt:
+            if few is not None and few.learned is not None and self.learned is None:  # one fit of all rows at its theta
+                self._begin_at(few)
+                self.learn_theta = False
+                self.learn(0.0, report, few)
+            raise
+
+    def _sampled(self, size: int) -> _Run | None:
+        """The search with a sample of the rows, each of which counts for several; None where rows are few."""
+        total, wanted = len(self.family.X), max(SAMPLE_ROWS, SAMPLE_SHARE * size)
+        if total < LARGE_SHARE * wanted:
+            return None
+        if self.few is not None and len(self.few.family.X) >= wanted:
+            return self.few
+        weights = self.settings["weights"]
+        w = np.ones(total) if weights is None else np.asarray(weights, dtype=np.float64)
+        rows = np.sort(self.rng.choice(np.flatnonzero(w > 0.0), min(wanted, int((w > 0.0).sum())), replace=False))
+        scaled = w[rows] * (w.sum() / w[rows].sum())
+        family, y = self.family.with_rows(rows), np.asarray(self.y)[rows]
+        own, tol = bool(self.settings["own"]), max(SAMPLE_TOL, self.settings["tol"])
+        options = (self.learn_theta, own, tol, self.max_iter, self.gtol, self.rng)
+        out = _Run(self.likelihood.take(rows), family, y, scaled, *options)
+        before = self.few or self
+        out.theta = before.theta
+        self.few = out
+        return out
+
+    def _begin_at(self, few: _Run) -> None:
+        self.points(few.family.points)
+        self.theta, self.learned = few.theta, None
+
     def choose(self, size: int) -> None:
         """Rows whose remainder counts most at the last fit."""
-        family, solution = self.family, self.solution
+        family, solution = self.family, None if self.learned is None else self.learned.solution
         theta = family.theta if self.theta is None else self.theta[: family.theta.size]
         w = None if solution is None else to_numpy(solution.lam + solution.alpha**2).sum(axis=1)
         if w is not None and not (np.isfinite(w).all() and w.any()):
             w = None
         self.points(family.X[choose_rows(family.kernel_at(theta), family.X, size, w, self.rng)])
 
-    def learn(self, rise: float, report: Callback | None) -> None:
-        """theta at these points, from where the last search ended, until a step gains no more than ``rise`` nats."""
-        evidence = Evidence(self.likelihood, self.family, self.y, **self.settings)
+    def learn(self, rise: float, report: Callback | None, few: _Run | None = None) -> None:
+        """theta at these points, from where the last search ended, until a step gains no more than ``rise`` nats.
+
+        ``few`` is the search with a sample of the rows, where there was one.
+        """
+        evidence = self.evidence = Evidence(self.likelihood, self.family, self.y, **self.settings)
         theta = evidence.start if self.theta is None else self.theta
-        evidence.begin(self.solution)
+        if report is not None:
+            evidence.on_iteration = lambda row: report({**row, "iteration": evidence.n_evaluations + 1.0})
+        evidence.begin(None if self.learned is None else self.learned.solution)
+        if few is not None:
+            evidence.first_start = few.marginals_of(self.family)
         if self.learn_theta:
             evidence.allowed_gap = 0.0
+            if few is not None:
+                evidence.known_curvature = few.curvature()
             value, slope = evidence(theta)
             start = Evaluated(value, theta, slope, evidence.solution, evidence.prior)
-            options = SearchOptions(ftol=rise / max(1.0, abs(value)), accepts_flat=True)
-            found = Search(evidence, self.max_iter, self.gtol, report, options).run(start)
-            found.n_evaluations, found.n_newton = evidence.n_evaluations, evidence.n_newton
-        else:
-            fit = evidence.fit(theta)
-            where = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
-            found = Learned(*where, likelihood=self.likelihood, prior=evidence.prior)
-        self.learned, self.theta, self.solution = found, found.theta, found.solution
-        self.n_evaluations += found.n_evaluations
-        self.n_newton += found.n_newton
+            options = SearchOptions(ftol=rise / max(1.0, abs(value)), accepts_flat=True, rise=rise)
+            search = Search(evidence, self.max_iter, self.gtol, report, options)
+            try:
+                self._keep(search.run(start), evidence)
+            except KeyboardInterrupt:
+                self._keep(search.learned(), evidence)
+                raise
+            return
+        fit = evidence.fit(theta)
+        where = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
+        self._keep(Learned(*where, likelihood=self.likelihood, prior=evidence.prior), evidence)
+
+    def _keep(self, found: Learned, evidence: Evidence) -> None:
+        self.learned, self.theta = found, found.theta
+        self.n_evaluations += evidence.n_evaluations
+        self.n_newton += evidence.n_newton
         found.n_evaluations, found.n_newton = self.n_evaluations, self.n_newton
 
-    def loss(self) -> ApproximationLoss:
-        theta = self.learned.theta[: self.family.theta.size]
-        return approximation_loss(self.learned.solution, self.family.at(theta), self.rng)
+    def curvature(self) -> np.ndarray:
+        """-d2 objective / d theta2 where the search ended, by differences of slopes, positive semidefinite."""
+        evidence, theta, (low, high) = self.evidence, self.found.theta, self.evidence.bounds.T  # type: ignore[union-attr]
+        assert evidence is not None
+        evidence.begin(self.found.solution)
+        evidence.allowed_gap, here = None, self.found.gradient
+        rows = []
+        for i in range(theta.size):
+            there = theta.copy()
+            there[i] += DIFFERENCE if theta[i] + DIFFERENCE <= high[i] else -min(DIFFERENCE, theta[i] - low[i])
+            step = there[i] - theta[i]
+            rows.append((here - evidence(there)[1]) / step if step else np.zeros(theta.size))
+        H = 0.5 * (np.array(rows) + np.array(rows).T)
+        values, vectors = np.linalg.eigh(H)
+        return np.asarray((vectors * np.abs(values)) @ vectors.T)
+
+    def marginals_of(self, family: InducingCovariance) -> Any:
+        """Mean and variance of eta under this fit at the rows of another family; None for several predictors."""
+        post = self.found.solution.posterior
+        if post.predictors.n_predictors > 1:
+            return None
+        prior = family.at(self.found.theta[: family.theta.size])
+        root = np.linalg.cholesky(np.asarray(post.latent_covariance()))
+        h = to_numpy(prior.design.times(post.latent_mean)) + np.ravel(to_numpy(prior.offset))
+        rho = to_numpy(prior.design.row_squares(root)) + to_numpy(prior.extra_variance)
+        return SimpleNamespace(posterior=SimpleNamespace(mean=h, variance=rho))
+
+    def loss(self, enough: float) -> ApproximationLoss:
+        theta = self.found.theta[: self.family.theta.size]
+        return approximation_loss(self.found.solution, self.family.at(theta), self.rng, enough)
 
     def restored(self, numbers: dict[str, Any]) -> InducingFit:
         self.points(np.asarray(numbers["points"], dtype=np.float64))

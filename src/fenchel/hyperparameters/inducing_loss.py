@@ -3,10 +3,17 @@
 The dual variables (alpha, lam) of the sparse fit are feasible for the exact process, and log|I + Lam^1/2 K Lam^1/2| is
 at least that of Q <= K. With R = K - Q, c = diag R and the gap of the sparse fit,
 
-    duality            elbo*_exact - elbo_M <= 1/2 alpha' R alpha + 1/2 lam' c + gap
+    duality            elbo*_exact - elbo_M <= 1/2 alpha' R alpha + 1/2 (lam' c - d) + gap,   d = 0
 
 It needs every pair of rows once: N^2 / 2 kernel evaluations, in blocks, on every core, without memory. Where that is
 too much, rows i are drawn with probabilities p_i and sum_i t_i / p_i is an unbiased estimate, with its standard error.
+
+Up to some rows d is the difference of the two log determinants, log|I + A| with A = S^1/2 Lam^1/2 R Lam^1/2 S^1/2 and
+S = I - Lam^1/2 V_Q Lam^1/2, or nearly: log(1 + x) / x is convex, so that with E = (Lam - Lam V_Q Lam) R
+
+    log|I + A| >= (t_1^2 / t_2) log(1 + t_2 / t_1),        t_1 = tr E,   t_2 = tr E^2
+
+for some 4 N^2 M multiplications. Points that explain nearly all rows then have a bound near the loss itself.
 Bounds without a dual (the exact logit) have strong concavity's in its place: ``inducing_concavity.py``.
 """
 
@@ -27,6 +34,7 @@ from ..priors.inducing import InducingPoints
 from ..solvers.solution import Solution
 
 PAIRS = 1e10  # of rows, up to which every one is looked at: some 10 seconds on two cores
+WORK = 2e12  # multiplications up to which R is multiplied with the features: a minute on two cores
 FEWEST_DRAWS = 400  # rows that an estimate is made of, at least
 _ROWS, _COLUMNS = 256, 1024  # of a block of pairs: it stays in cache
 _DEVICE_BLOCK = 4096, 16384  # the same on a device
@@ -44,7 +52,7 @@ class ApproximationLoss:
         Of the estimate from sampled rows; 0 where every pair of rows was looked at.
     means, spreads, gap : float
         What it is made of: the part of the means, of the variances, and what the fit itself may have missed.
-    certificate : "duality", "strong-concavity" or "none"
+    certificate : "duality", "strong-concavity", "none" or "interrupted"
     n_points : int
     """
 
@@ -56,6 +64,11 @@ class ApproximationLoss:
     certificate: str
     n_points: int
 
+    @classmethod
+    def unknown(cls, n_points: int, gap: float, why: str = "interrupted") -> ApproximationLoss:
+        """Where nothing bounds the loss, or nobody has looked."""
+        return cls(np.inf, 0.0, np.inf, np.inf, gap, why, n_points)
+
     @property
     def estimated(self) -> bool:
         return self.standard_error > 0.0
@@ -65,6 +78,8 @@ class ApproximationLoss:
         """What is known, for a summary."""
         if self.certificate == "none":
             return f"{self.n_points} inducing points; nothing bounds what they cost under this likelihood"
+        if self.certificate == "interrupted":
+            return f"{self.n_points} inducing points; the fit was interrupted before a bound said what they cost"
         if self.estimated:
             how = f"an estimate from sampled rows, standard error {self.standard_error:.1g}"
         else:
@@ -73,8 +88,10 @@ class ApproximationLoss:
         return f"{cost} against the exact process ({how})"
 
 
-def approximation_loss(solution: Solution, prior: InducingPoints, rng: Seed = 0) -> ApproximationLoss:
-    """The bound for a fit of ``prior``, its gap included.
+def approximation_loss(
+    solution: Solution, prior: InducingPoints, rng: Seed = 0, enough: float = 0.0
+) -> ApproximationLoss:
+    """The bound for a fit of ``prior``, its gap included; one below ``enough`` nats is not made smaller by more work.
 
     Examples
     --------
@@ -95,16 +112,18 @@ def approximation_loss(solution: Solution, prior: InducingPoints, rng: Seed = 0)
     M, certificate, post = prior.rows.points.shape[0], solution.certificate, solution.posterior
     gap = max(0.0, solution.gap)
     if certificate == "stationarity" or (certificate != "duality" and post.predictors.n_predictors > 1):
-        return ApproximationLoss(np.inf, 0.0, np.inf, np.inf, gap, "none", M)
+        return ApproximationLoss.unknown(M, gap, "none")
     if certificate != "duality":
         from .inducing_concavity import concavity_loss
 
-        return concavity_loss(solution, prior, rng)
+        return concavity_loss(solution, prior, rng, enough)
     sums, lam = PairSums(prior, solution.alpha, solution.lam), solution.lam
     total, error = sums.quadratic(np.random.default_rng(rng))
     means = 0.5 * max(0.0, total)
     c = asarray(to_numpy(prior.extra_variance), lam)
     spreads = 0.5 * float(namespace(lam).sum(lam * c[:, None]))
+    if not error and means + spreads + gap > enough and sums.is_affordable(lam.shape[1]):
+        spreads -= 0.5 * min(2.0 * spreads, sums.log_determinants(to_numpy(lam), to_numpy(post.latent_covariance())))
     return ApproximationLoss(means + spreads + gap, 0.5 * error, means, spreads, gap, certificate, M)
 
 
@@ -160,6 +179,39 @@ class PairSums:
             return sum((1.0 if i == start else 2.0) * sums(some, slice(i, j)) for i, j in pairs)
 
         return np.asarray(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, rows)])))
+
+    def is_affordable(self, n_predictors: int) -> bool:
+        """Whether R may be multiplied with the features."""
+        return is_numpy(self.alpha) and 4.0 * n_predictors * float(self.n) ** 2 * self.M <= WORK
+
+    def remainder_products(self, lam: np.ndarray, G: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """J = R Lam G, H = G' Lam J and tr(E^2), E = (Lam - Lam V_Q Lam) R, for lam (n,), features G and V of q."""
+        points, weighted = G[:, : self.M], lam[:, None] * G
+        J = np.zeros_like(G)
+
+        def strip(start: int) -> float:
+            some, square = slice(start, min(self.n, start + _ROWS)), 0.0
+            for i in range(0, self.n, _COLUMNS):
+                others = slice(i, min(self.n, i + _COLUMNS))
+                R = to_numpy(self.kernel_block(some, others)) - points[some] @ points[others].T
+                J[some] += R @ weighted[others]
+                square += float(lam[some] @ (R * R @ lam[others]))
+            return square
+
+        squares = float(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, _ROWS)])))
+        H = weighted.T @ J
+        squares += float(np.sum((V @ H) * (V @ H).T)) - 2.0 * float(np.sum(V * (J.T @ (lam[:, None] * J))))
+        return J, H, max(0.0, squares)
+
+    def log_determinants(self, lam: np.ndarray, V: np.ndarray) -> float:
+        """A number below log|I + A|, summed over predictors: lam (N, C), V (L, L) or (C, L, L)."""
+        G, total = to_numpy(self.design.toarray()), 0.0
+        for own, covariance in zip(lam[self.index].T, V if V.ndim == 3 else [V], strict=True):
+            _, H, second = self.remainder_products(own, G, covariance)
+            first = float(own @ self.c) - float(np.sum(covariance * H))
+            if first > 0.0 and second > 0.0:
+                total += first**2 / second * float(np.log1p(second / first))
+        return total
 
     def in_parallel(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
         """On every core, or one after the other on a device."""

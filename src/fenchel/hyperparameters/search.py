@@ -134,7 +134,7 @@ class SearchOptions(NamedTuple):
     max_runs : runs of L-BFGS that give up in a row, each from where the last did
     ftol : of |objective|, a rise of one step at which a run gives up; by default all rounding
     memory : steps that L-BFGS remembers
-    accepts_flat : whether a run that gives up for ``ftol`` has ended well, whatever slope is left
+    accepts_flat : whether a run that gives up for ``ftol`` or ``rise`` has ended well, whatever slope is left
     trust : times that a curvature may be off, either way
     rise : nats that Newton's step may promise where it is not taken any more; by default what ``gtol`` leaves
     """
@@ -274,7 +274,8 @@ class Search(Generic[F]):
             if model.remaining_rise <= enough:
                 sharpest = float(np.diag(model.updated_curvature(curvature)).max())
                 steep = 2.0 * sharpest**0.5  # twice: the fit may be refined yet
-                self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5)
+                flat = evidence.largest_slope(here.theta, here.gradient) if self.options.accepts_flat else 0.0
+                self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5, flat)
                 self.message = "what Newton's step promises is next to nothing"
                 return True
             if evidence.allowed_gap is not None:
