@@ -2,6 +2,7 @@
 #   make demo   build the environment, fit real data, print a summary, write report/report.html
 #   make reproduce   rerun the paper's experiments, write reproduction/report.html
 #   make test   build the environment, run the linters, the type checker and the usual tests (five minutes)
+#   make docs   build the site, docs/_build/html/index.html; a warning is an error
 #   make test-fast   the tests that take next to nothing; make test-all   every test
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +11,8 @@ STAMP := $(VENV)/.installed
 # one BLAS thread a test process: the tests run side by side
 ONE := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo reproduce test test-fast test-all durations lint bench clean
+DOCS := $(VENV)/.docs
+.PHONY: docs demo reproduce test test-fast test-all durations lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"fenchel needs Python 3.11 or newer; this is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
@@ -42,6 +44,14 @@ test-all: lint
 durations: $(STAMP)
 	$(ONE) CI=true $(BIN)/python -m pytest -n 2 --record-durations
 
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $(DOCS)
+
+docs: $(DOCS)
+	$(BIN)/python -m sphinx -q -n -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/iterations.py
 	$(BIN)/python benchmarks/dense.py
@@ -50,4 +60,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/estimators.py
 
 clean:
-	rm -rf $(VENV) report reproduction .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) report reproduction docs/_build docs/api docs/families docs/terms docs/examples .pytest_cache .mypy_cache .ruff_cache

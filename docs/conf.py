@@ -1,0 +1,80 @@
+"""How Sphinx builds the site: ``make docs`` writes ``docs/_build/html``, offline, with no warning left over."""
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import fenchel
+
+sys.path.insert(0, str(Path(__file__).parent))
+import_module("generated_pages").write()  # the pages that are made from the source
+
+project = "fenchel"
+author = "The fenchel developers"
+copyright = "the fenchel developers"
+version = release = fenchel.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx-mathjax-offline",
+    "sphinx.ext.mathjax",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+nitpicky = True
+# words of numpydoc's types ("array of shape (n,)", "default 0.95") are prose and not links
+nitpick_ignore_regex = [("py:.*", ".*")]
+suppress_warnings = ["config.cache"]
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "fenchel"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = html_show_sourcelink = False
+html_theme_options = {
+    "navbar_align": "left",
+    "show_prev_next": True,
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": ["page-toc"],
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+}
+
+
+def skip(app, what, name, obj, skipped, options):
+    """Leave out what scikit-learn's base classes bring along; scikit-learn documents it."""
+    module = str(getattr(obj, "__module__", ""))
+    return True if module.startswith("sklearn") or re.fullmatch(r"set_\w+_request", name) else None
+
+
+def plain(app, what, name, obj, options, lines):
+    """Docstrings are plain text: names such as mean_ and sizes such as |u| are code, and no references."""
+    for i, line in enumerate(lines):
+        if "``" not in line:
+            line = re.sub(r"(?<![\w`])([A-Za-z]\w*_)(?=[\s,.;:)]|$)", r"``\1``", line)
+            line = re.sub(r"(?<![\w`])(\|[^|\s]+\|)", r"``\1``", line)
+        lines[i] = re.sub(r"``(\w+)``\^", r"``\1`` ^", line)
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip)
+    app.connect("autodoc-process-docstring", plain, priority=100)

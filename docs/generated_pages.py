@@ -1,0 +1,182 @@
+"""Pages that are made from the source: a page for each family and each term, the gallery, and the list of messages.
+
+``write(folder)`` writes them as Markdown; ``conf.py`` calls it before each build. None of them is kept in git.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import tables
+
+from fenchel.likelihoods import WORDS as FAMILIES
+from fenchel.terms import WORDS as TERMS
+from fenchel.terms import Grouped, Matern
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+SOURCE = ROOT / "src" / "fenchel"
+GENERATED = ("families.md", "terms.md", "gallery.md", "messages.md")  # and families/, terms/, examples/
+SUPPORT = {
+    "real": "a real number",
+    "count": "a count",
+    "positive": "a positive number",
+    "unit": "a number between 0 and 1",
+    "levels": "a label or a level",
+}
+
+
+def write(folder: Path = DOCS) -> None:
+    """Write every generated page below a folder; a page that has not changed is left alone."""
+    pages = {**families(), **terms(), **gallery(), "messages.md": messages()}
+    for name, text in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+# -- families -------------------------------------------------------------------------------------------------
+def families() -> dict[str, str]:
+    """A page for each word of ``family=``, and the table of all."""
+    rows, out = [], {}
+    for word, own in FAMILIES.items():
+        peers = tables.FAMILIES[word]
+        rows.append(f"| [`{word}`](families/{word}.md) | {SUPPORT[own.support]} | {peers['in one line']} |")
+        out[f"families/{word}.md"] = _family(word, own, peers)
+    head = "| family | y is | what it is |\n|---|---|---|\n"
+    out["families.md"] = (
+        "# Families\n\n`family=` of a formula, and `likelihood=` of an estimator, is one of these words.\n\n"
+        f"{head}{chr(10).join(rows)}\n"
+        "| [`multinomial`](formulas.md#families) | one of several labels | coefficients of each class but the first |\n"
+        "| [`cox`](formulas.md#families) | a duration | a hazard of any shape times exp(eta) |\n\n"
+        f"```{{toctree}}\n:hidden:\n{chr(10).join(f'families/{word}' for word in FAMILIES)}\n```\n"
+    )
+    return out
+
+
+def _family(word: str, own: object, peers: dict[str, str]) -> str:
+    kind = type(own)
+    rows = [("y is", SUPPORT[own.support]), ("rows need", ", ".join(f"`{name}=`" for name in own.needs) or "-")]
+    learned = ", ".join(
+        f"{p.name}" + (f" (`{p.formula[0]}=` gives it a formula)" if p.formula else "") for p in own.parameters
+    )
+    rows += [
+        ("learned beside eta", learned or "-"),
+        ("other spellings", ", ".join(f"`{a}`" for a in own.aliases) or "-"),
+    ]
+    rows += [(name, text) for name, text in peers.items() if name not in ("in one line", "example")]
+    table = "\n".join(f"| {name} | {text} |" for name, text in rows)
+    return (
+        f"# {word}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```python\n{peers['example']}\n```\n\n## The likelihood itself\n\n"
+        f"```{{eval-rst}}\n.. autoclass:: {kind.__module__}.{kind.__qualname__}\n   :no-index:\n```\n"
+    )
+
+
+# -- terms ----------------------------------------------------------------------------------------------------
+def terms() -> dict[str, str]:
+    """A page for each word of a formula, and the table of all."""
+    kinds = {**TERMS, "group": None, "field": Matern}
+    rows, out = [], {}
+    for word, peers in tables.TERMS.items():
+        rows.append(f"| [`{peers['write']}`](terms/{word}.md) | {peers['in one line']} |")
+        out[f"terms/{word}.md"] = _term(word, kinds[word], peers)
+    out["terms.md"] = (
+        "# Terms\n\nWhat may stand on the right side of a formula beside covariates. Terms add up.\n\n"
+        f"| write | what it is |\n|---|---|\n{chr(10).join(rows)}\n\n"
+        f"```{{toctree}}\n:hidden:\n{chr(10).join(f'terms/{word}' for word in tables.TERMS)}\n```\n"
+    )
+    return out
+
+
+def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
+    skipped = ("write", "in one line", "example", "picture")
+    table = "\n".join(f"| {name} | {text} |" for name, text in peers.items() if name not in skipped)
+    shown = kind or Grouped
+    return (
+        f"# {word if kind else '(x | g)'}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```python\n{peers['example']}\n```\n\n## The term as an object\n\n"
+        f"```{{eval-rst}}\n.. autoclass:: {shown.__module__}.{shown.__qualname__}\n   :no-index:\n```\n"
+    )
+
+
+# -- examples -------------------------------------------------------------------------------------------------
+def gallery() -> dict[str, str]:
+    """A page for each script of ``examples/``, with its picture, its text and its code."""
+    out, cards = {}, []
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        title, _, rest = text.partition("\n\n")
+        rest = re.sub(r"(?m)^    python examples.*$", "", rest).strip()
+        picture = ROOT / "examples" / "pictures" / f"{path.stem}.png"
+        image = f"![{path.stem}](../../examples/pictures/{path.stem}.png)\n\n" if picture.exists() else ""
+        head = title.replace("\n", " ").rstrip(".")
+        out[f"examples/{path.stem}.md"] = (
+            f"# {head.partition(':')[0]}\n\n{head}.\n\n{image}{rest}\n\n"
+            f"```{{literalinclude}} ../../examples/{path.name}\n:language: python\n```\n"
+        )
+        shown = f":img-top: ../examples/pictures/{path.stem}.png\n" if picture.exists() else ""
+        name, _, more = head.partition(": ")
+        text = f"{more[0].upper()}{more[1:]}." if more else ""
+        cards.append(f":::{{grid-item-card}} {name}\n:link: examples/{path.stem}\n:link-type: doc\n{shown}{text}\n:::")
+    listed = "\n".join(name[:-3] for name in out)
+    out["gallery.md"] = (
+        "# Gallery\n\nShort scripts on real data. `python examples/NAME.py picture.png` runs one.\n\n"
+        f"::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{chr(10).join(cards)}\n::::\n\n```{{toctree}}\n:hidden:\n{listed}\n```\n"
+    )
+    return out
+
+
+# -- messages -------------------------------------------------------------------------------------------------
+def messages() -> str:
+    """Every sentence that the library refuses with, by the part of the library that says it."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if room == "paper":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "problem" and len(node.args) >= 3:
+                texts = [_text(argument) for argument in node.args]
+                cure = f"Expected {texts[2]}." + (f" {texts[3]}" if len(texts) > 3 else "")
+                found[room].append((texts[1], cure))
+    parts = []
+    for room, rows in sorted(found.items()):
+        lines = "\n".join(f"| {_cell(what)} | {_cell(cure)} |" for what, cure in sorted(set(rows)) if _says(what))
+        parts.append(f"## {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
+    return (
+        "# Every message\n\nThe sentences of errors, by the part of the library that says them. `...` stands for a name"
+        " or a number of yours. Search this page for the words that you see.\n\n" + "\n".join(parts)
+    )
+
+
+def _text(node: ast.expr) -> str:
+    """A string as it is written, with ... for what is filled in."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value) for value in values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _text(left) + _text(right)
+        case ast.IfExp(body=body, orelse=other):
+            return " or ".join(dict.fromkeys(text for text in (_text(body), _text(other)) if text)) or "..."
+    return "..."
+
+
+def _says(text: str) -> bool:
+    """Whether a sentence has words of its own, and not names and numbers of the user alone."""
+    return len(re.findall(r"[a-z]{2,}", text)) >= 2
+
+
+def _cell(text: str) -> str:
+    """A text that a Markdown table takes as it is."""
+    return re.sub(r"([\\`*_{}\[\]<>$|])", r"\\\1", " ".join(text.split()))
+
+
+if __name__ == "__main__":
+    write()
