@@ -1,6 +1,6 @@
 """The size of the library, and how far a call walks through it.
 
-    python benchmarks/house.py                  a table of sizes by room, and the walks
+    python benchmarks/house.py                  tables of sizes by room and by purpose, and the walks
     python benchmarks/house.py --tree ../other  of another tree beside this one (sizes alone)
 
 Tokens are those of Python without comments, docstrings and line ends: what a reader has to understand. A walk is the
@@ -81,6 +81,52 @@ def rooms(tree: Path) -> dict[str, Size]:
         room = parts[0] if len(parts) > 1 else "(top)"
         out[room] = out.get(room, Size()) + size_of(path)
     return out
+
+
+PARTS = {  # what a reader may leave aside, and the files that are for it alone
+    "the paper's experiments and rivals": ("paper/*", "paper/rivals/*"),
+    "factor models of tables": ("factors/*", "estimators/factor_analysis.py", "priors/batched.py", "linalg/*table*"),
+    "rows out of memory": ("distributed/*", "models/partition*", "estimators/dask_rows.py"),
+    "fits without a factor": ("iterative/*",),
+    "sparse Cholesky": tuple(
+        f"linalg/{name}.py"
+        for name in (
+            *("supernodal", "_fronts", "_multifrontal", "_symbolic", "_sandwich", "_leaves", "_leaf_passes", "leaves"),
+            *("chain", "parallel_tree", "two_sided", "factorisation", "constrained", "constraint_bases"),
+        )
+    ),
+    "inducing points": ("priors/inducing.py", "priors/pivots.py", "hyperparameters/inducing*", "estimators/inducing*"),
+    "bounds on the evidence": ("proofs/*", "models/proved.py"),
+    "beyond the Gaussian": ("corrections/*",),
+    "integration over hyperparameters": ("hyperparameters/integration/*",),
+    "criticism": (
+        "criticism/*",
+        "row_scores.py",
+        "models/row_criteria.py",
+        "models/calibrating.py",
+        "models/fit_check.py",
+    ),
+    "pictures and pages": ("plots/*", "report.py", "models/pictures.py", "models/durations.py"),
+    "meshes and fields of points": (
+        "gmrf/mesh*",
+        "gmrf/spde.py",
+        "gmrf/vecchia.py",
+        "gmrf/_point_loops.py",
+        "gmrf/polygons.py",
+    ),
+    "files": ("files/*",),
+}
+
+
+def parts(tree: Path) -> dict[str, Size]:
+    """The size of what is for one purpose alone; the rest is the core."""
+    root, out = tree / "src" / "fenchel", {}
+    left = set(root.rglob("*.py"))
+    for name, patterns in PARTS.items():
+        own = {path for pattern in patterns for path in left if path.relative_to(root).match(pattern)}
+        out[name] = sum((size_of(path) for path in own), Size())
+        left -= own
+    return {**out, "the core": sum((size_of(path) for path in left), Size())}
 
 
 def names_at_the_entrance(tree: Path) -> int:
@@ -169,7 +215,10 @@ def main() -> None:
             counts = f"{size.modules:8}{size.lines:8}{size.tokens:9}{dense:7.1f}"
             print(f"{room:16}{counts}{size.isinstance:11}{size.getattr:8}")
         print(f"names at the entrance: {names_at_the_entrance(tree)}\n")
-    print(f"{'walk':30}{'files':>6}{'rooms':>6}{'depth':>6}")
+    print(f"{'what for':36}{'modules':>8}{'lines':>8}{'tokens':>9}")
+    for name, size in parts(HERE).items():
+        print(f"{name:36}{size.modules:8}{size.lines:8}{size.tokens:9}")
+    print(f"\n{'walk':30}{'files':>6}{'rooms':>6}{'depth':>6}")
     for name, call in walks().items():
         walk = walked(call)
         found = {file.split("/")[0] for file in walk.files}
