@@ -79,6 +79,16 @@ def test_the_skewed_example(tmp_path, capsys):
     assert "corrected" in capsys.readouterr().out
 
 
+def test_the_crossed_example(tmp_path, capsys):
+    fit = load("verbal_aggression").main(tmp_path / "picture.png")
+    assert fit.converged
+    assert drawn(tmp_path / "picture.png")
+    # lme4 1.1-31: glmer(r2 ~ Anger + Gender + (1|id) + (1|item), VerbAgg, binomial) has .0574 (.0168) for anger
+    found = fit.coefficients.loc["anger"]
+    assert found["mean"] == pytest.approx(0.0574, abs=0.1 * 0.0168)
+    assert "S2WantCurse" in capsys.readouterr().out
+
+
 def drawn(path):
     return path.stat().st_size > 10_000
 
