@@ -1,11 +1,13 @@
 """The cellar, under numpy, array-api-strict and torch where it is installed; quadrature against closed forms."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.linalg
 from scipy import special, stats
 
-from fenchel.linalg import dense, functions
+from fenchel.linalg import dense, device_blocks, functions
 from fenchel.linalg.arrays import asarray, namespace, to_numpy
 from fenchel.linalg.krylov import conjugate_gradients
 from fenchel.linalg.logistic_normal import logistic_moments
@@ -106,7 +108,7 @@ def test_definiteness(to):
 
 @each_library
 def test_recursion_over_halves(to, monkeypatch):
-    monkeypatch.setattr(dense, "_LEAF", 7)
+    monkeypatch.setattr(device_blocks, "LEAF", 7)
     A = spd(61)
     Linv = dense.triangular_inverse(dense.cholesky(to(A.copy())))
     np.testing.assert_allclose(low(Linv), np.linalg.inv(np.linalg.cholesky(A)), atol=1e-12)
@@ -238,3 +240,36 @@ def test_logistic_moments_of_very_many_rows_keep_their_tails():
         )
         np.testing.assert_allclose(found[:5], np.concatenate(few, axis=1)[:5], rtol=1e-12)
         np.testing.assert_allclose(found[5:], np.concatenate(few, axis=1)[5:], rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("to", [one for one in libraries() if one.id != "numpy"])
+def test_devices_factorise_in_place_by_blocks(to, monkeypatch):
+    """Halves, stripes and blocks of a device, small enough here that a few hundred rows make many of each."""
+    monkeypatch.setattr(device_blocks, "LEAF", 32)
+    monkeypatch.setattr(device_blocks, "_BLOCK", 1 << 12)
+    rng, n = np.random.default_rng(0), 131
+    A = rng.normal(size=(n, n))
+    A = A @ A.T + n * np.eye(n)
+    b, inverse = rng.normal(size=n), np.linalg.inv(A)
+    L = dense.cholesky(to(A.copy()))
+    T = np.linalg.inv(np.linalg.cholesky(A))
+    Linv = dense.triangular_inverse(L)
+    assert Linv is L  # no second matrix
+    close = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-14)
+    close(np.tril(to_numpy(Linv)), T)
+    close(to_numpy(dense.column_squares(Linv)), np.diag(inverse))
+    close(to_numpy(dense.multiply_lower(Linv, to(b))), T @ b)
+    close(to_numpy(dense.multiply_lower(Linv, to(b), transposed=True)), T.T @ b)
+    B = dense.inverse_from(Linv)
+    assert B is L
+    close(np.tril(to_numpy(B)), np.tril(inverse))
+    close(to_numpy(dense.multiply_symmetric(B, to(b))), inverse @ b)
+    close(to_numpy(dense.multiply_squared(B, to(b))), inverse**2 @ b)
+    close(to_numpy(dense.symmetrised(B)), inverse)
+    newton = np.outer(b, b) * (A + 0.5 * inverse**2)
+    out = dense.hadamard_curvature(to(A), to(b), to(b), B, to(b), to(b), B)
+    assert out is L
+    close(np.tril(to_numpy(out)), np.tril(newton))
+    assert dense.asymmetry(to(A)) == 0.0
+    A[70, 3] = np.nan
+    assert np.isnan(dense.asymmetry(to(A)))

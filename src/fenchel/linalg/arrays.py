@@ -105,6 +105,11 @@ def to_numpy(x: Array) -> np.ndarray:
     return np.asarray(x)
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ended, the host's or a device's: every library has its own class for the latter."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
 def special(name: str, x: Array) -> Array:
     """A special function by its scipy name, run where ``x`` lives when its library has it."""
     place = _SPECIAL.get(library_of(x))

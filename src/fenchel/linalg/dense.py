@@ -1,8 +1,9 @@
 """Dense symmetric factorisations behind one small shim.
 
 numpy arrays run on LAPACK in place (scipy has no public in-place trtri and lauum, hence the raw calls);
-torch, cupy and other array-API arrays stay where they live. The convention throughout: a symmetric or
-triangular matrix is valid in its *lower* triangle only, what stands above the diagonal is arbitrary.
+torch, cupy and other array-API arrays stay where they live, in place too (``device_blocks.py``). The convention
+throughout: a symmetric or triangular matrix is valid in its *lower* triangle only, what stands above the diagonal is
+arbitrary.
 
     cholesky(A)             A = L L'                 1/3 N^3 flops
     triangular_inverse(L)   L^-1                     1/3
@@ -18,6 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from .. import gates
+from . import device_blocks
 from .arrays import Array, is_numpy, library_of, namespace, to_numpy
 from .machine import note, one_thread
 
@@ -26,7 +28,6 @@ class NotPositiveDefinite(ArithmeticError):
     """A Cholesky factorisation met a pivot that is not positive."""
 
 
-_LEAF = 2048  # where the recursions over halves hand over to the library
 QR_ENTRIES = 1_000_000  # entries of X up to which ``root_by_rows`` is taken: it costs four products X' X, and a copy
 _BLOCK = 32768  # entries an elementwise block may hold: it and its operands stay in cache
 
@@ -57,7 +58,7 @@ def empty_square(n: int, like: Array) -> Array:
 
 
 def cholesky(A: Array) -> Array:
-    """L of A = L L', in the memory of A for numpy. Raises NotPositiveDefinite."""
+    """L of A = L L', in the memory of A for numpy and torch. Raises NotPositiveDefinite."""
     note(factorisations=1)
     if is_numpy(A):
         from scipy.linalg.lapack import dpotrf
@@ -66,6 +67,11 @@ def cholesky(A: Array) -> Array:
         if info != 0:
             raise NotPositiveDefinite(f"pivot {info} of {A.shape[0]} is not positive")
         return out.T
+    if library_of(A) == "torch":
+        L, pivot = device_blocks.torch_cholesky(A)
+        if pivot:
+            raise NotPositiveDefinite(f"pivot {pivot} of {A.shape[0]} is not positive")
+        return L
     xp = namespace(A)
     try:
         L = xp.linalg.cholesky(A)  # reads the lower triangle only, in every library there is
@@ -85,75 +91,33 @@ def log_det(L: Array) -> float:
 
 
 def triangular_inverse(L: Array) -> Array:
-    """L^-1, in the memory of L for numpy."""
+    """L^-1, in the memory of L."""
     if is_numpy(L):
         from scipy.linalg.lapack import dtrtri
 
         return dtrtri(L.T, lower=0, overwrite_c=1)[0].T
-    xp = namespace(L)
-    out = xp.zeros_like(L)
-    _invert_into(out, L, 0, L.shape[0])
-    return out
-
-
-def _invert_into(out: Array, L: Array, i: int, k: int) -> None:
-    """[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]], by halves: matrix products are what devices do best."""
-    if k - i <= _LEAF:
-        xp = namespace(L)
-        out[i:k, i:k] = solve_lower(L[i:k, i:k], xp.eye(k - i, dtype=xp.float64, device=L.device))
-        return
-    j = (i + k) // 2
-    _invert_into(out, L, i, j)
-    _invert_into(out, L, j, k)
-    out[j:k, i:j] = -(out[j:k, j:k] @ (L[j:k, i:j] @ out[i:j, i:j]))
+    device_blocks.invert_lower(L, 0, L.shape[0])
+    return L
 
 
 def inverse_from(Linv: Array) -> Array:
-    """(L L')^-1 = L^-T L^-1, in the memory of Linv for numpy."""
+    """(L L')^-1 = L^-T L^-1, in the memory of Linv."""
     if is_numpy(Linv):
         from scipy.linalg.lapack import dlauum
 
         with one_thread(Linv.shape[0] < gates.LAUUM_ALONE):
             return dlauum(Linv.T, lower=0, overwrite_c=1)[0].T
-    xp = namespace(Linv)
-    out = xp.zeros_like(Linv)
-    _gram_into(out, xp.tril(Linv), 0, Linv.shape[0])
-    return out
-
-
-def _gram_into(out: Array, T: Array, i: int, k: int) -> None:
-    """The lower triangle of T' T for a lower-triangular T = [[A, 0], [C, B]], by halves, added to ``out``."""
-    xp = namespace(T)
-    if k - i <= _LEAF:
-        out[i:k, i:k] = out[i:k, i:k] + xp.matrix_transpose(T[i:k, i:k]) @ T[i:k, i:k]
-        return
-    j = (i + k) // 2
-    C = T[j:k, i:j]
-    out[i:j, i:j] = out[i:j, i:j] + xp.matrix_transpose(C) @ C
-    out[j:k, i:j] = out[j:k, i:j] + xp.matrix_transpose(T[j:k, j:k]) @ C
-    _gram_into(out, T, i, j)
-    _gram_into(out, T, j, k)
+    device_blocks.gram_lower(Linv, 0, Linv.shape[0])
+    return Linv
 
 
 def solve_lower(L: Array, b: Array, transposed: bool = False) -> Array:
-    """L^-1 b, or L^-T b. b: (N,) or (N, M). The array API has no triangular solve, so each library's own."""
+    """L^-1 b, or L^-T b. b: (N,) or (N, M)."""
     if is_numpy(L):
         from scipy.linalg.lapack import dtrtrs
 
         return dtrtrs(L.T, b, lower=0, trans=0 if transposed else 1)[0]
-    xp, library = namespace(L), library_of(L)
-    columns = b[:, None] if b.ndim == 1 else b
-    T = xp.matrix_transpose(L) if transposed else L
-    if library == "torch":
-        import torch
-
-        out = torch.linalg.solve_triangular(T, columns, upper=transposed)
-    elif library == "cupy":
-        from cupyx.scipy.linalg import solve_triangular
-
-        out = solve_triangular(T, columns, lower=not transposed)
-    else:
-        out = xp.linalg.solve(xp.triu(T) if transposed else xp.tril(T), columns)
+    out = device_blocks.solve_lower(L, b[:, None] if b.ndim == 1 else b, transposed)
     return out[:, 0] if b.ndim == 1 else out
 
 
@@ -171,9 +135,7 @@ def multiply_lower(T: Array, b: Array, transposed: bool = False) -> Array:
         if b.ndim == 1:
             return dtrmv(T.T, b, lower=0, trans=trans)
         return dtrmm(1.0, T.T, b, lower=0, trans_a=trans)
-    xp = namespace(T)
-    T = xp.tril(T)
-    return (xp.matrix_transpose(T) if transposed else T) @ b
+    return device_blocks.multiply_lower(T, b, transposed)
 
 
 def multiply_symmetric(A: Array, b: Array) -> Array:
@@ -186,7 +148,7 @@ def multiply_symmetric(A: Array, b: Array) -> Array:
         from scipy.linalg.blas import dsymv
 
         return dsymv(1.0, A.T, b, lower=0)
-    return symmetrised(A) @ b
+    return device_blocks.multiply_symmetric(A.shape[0], b, lambda rows, columns: A[rows, columns])
 
 
 def symmetrised(A: Array) -> Array:
@@ -200,16 +162,13 @@ def symmetrised(A: Array) -> Array:
             square = out[i0:i1, i0:i1]
             square[:] = np.tril(square) + np.tril(square, -1).T
         return out
-    xp = namespace(A)
-    low = xp.tril(A)
-    return low + xp.matrix_transpose(xp.tril(A, k=-1))
+    return device_blocks.symmetrised(A)
 
 
 def column_squares(T: Array) -> Array:
     """sum_i T_in^2 of a lower-triangular T: the diagonal of T' T."""
     if not is_numpy(T):
-        xp = namespace(T)
-        return xp.sum(xp.tril(T) ** 2, axis=0)
+        return device_blocks.column_squares(T)
     n = T.shape[0]
     if n <= gates.WHOLE_MATRIX:
         low = np.where(_lower(n), T, 0.0)
@@ -222,10 +181,9 @@ def column_squares(T: Array) -> Array:
 
 
 def scaled_plus_identity(S: Array, a: Array, out: Array) -> Array:
-    """I + diag(a) S diag(a), lower triangle, into ``out`` for numpy."""
+    """I + diag(a) S diag(a), lower triangle, into ``out``."""
     if not (is_numpy(S) and is_numpy(out)):
-        xp = namespace(S)
-        return a[:, None] * S * a[None, :] + xp.eye(S.shape[0], dtype=xp.float64, device=S.device)
+        return device_blocks.add_to_diagonal(device_blocks.scale_into(out, S, a), 1.0 + 0.0 * a)
     for i0, i1 in _row_blocks(S.shape[0]):
         block = out[i0:i1, :i1]
         np.multiply(S[i0:i1, :i1], a[:i1], out=block)
@@ -235,14 +193,13 @@ def scaled_plus_identity(S: Array, a: Array, out: Array) -> Array:
 
 
 def hadamard_curvature(S: Array, left: Array, right: Array, Binv: Array, u: Array, v: Array, out: Array) -> Array:
-    """left_i S_ij right_j + 1/2 u_i v_j Binv_ij^2, lower triangle, into ``out`` for numpy.
+    """left_i S_ij right_j + 1/2 u_i v_j Binv_ij^2, lower triangle, into ``out``.
 
     ``out`` may be Binv itself. The square of the posterior covariance enters Newton's matrix through Binv,
     whose off-diagonal entries are those of -Lam^1/2 Vt Lam^1/2; the caller writes the diagonal.
     """
     if not (is_numpy(S) and is_numpy(Binv) and is_numpy(out)):
-        full = symmetrised(Binv)
-        return left[:, None] * S * right[None, :] + 0.5 * u[:, None] * full**2 * v[None, :]
+        return device_blocks.hadamard_into(out, S, left, right, Binv, u, v)
     half = 0.5 * u
     blocks = _row_blocks(S.shape[0])
     scratch = np.empty(max((i1 - i0) * i1 for i0, i1 in blocks))
@@ -259,13 +216,11 @@ def hadamard_curvature(S: Array, left: Array, right: Array, Binv: Array, u: Arra
 
 
 def set_diagonal(A: Array, values: Array) -> Array:
-    """A with its diagonal replaced, in place for numpy."""
+    """A with its diagonal replaced, in place."""
     if is_numpy(A):
         A.flat[:: A.shape[0] + 1] = values
         return A
-    xp = namespace(A)
-    eye = xp.eye(A.shape[0], dtype=xp.float64, device=A.device)
-    return A * (1.0 - eye) + eye * values[None, :]
+    return device_blocks.add_to_diagonal(A, values - namespace(A).linalg.diagonal(A))
 
 
 def diagonal_of(A: Array) -> Array:
@@ -282,9 +237,9 @@ def diagonal_matrix(values: Array) -> Array:
 
 
 def scale_symmetric(A: Array, a: Array) -> Array:
-    """diag(a) A diag(a), lower triangle, in place for numpy."""
+    """diag(a) A diag(a), lower triangle, in place."""
     if not is_numpy(A):
-        return a[:, None] * A * a[None, :]
+        return device_blocks.scale_into(A, A, a)
     for i0, i1 in _row_blocks(A.shape[0]):
         block = A[i0:i1, :i1]
         block *= a[:i1]
@@ -293,18 +248,19 @@ def scale_symmetric(A: Array, a: Array) -> Array:
 
 
 def add_lower(A: Array, B: Array) -> Array:
-    """A + B, lower triangle, in place in A for numpy."""
+    """A + B, lower triangle, in place in A."""
     if not is_numpy(A):
-        return A + B
+        A += B
+        return A
     for i0, i1 in _row_blocks(A.shape[0]):
         A[i0:i1, :i1] += B[i0:i1, :i1]
     return A
 
 
 def add_scaled(A: Array, B: Array, a: Array) -> Array:
-    """A + diag(a) B diag(a), lower triangle, in place in A for numpy."""
+    """A + diag(a) B diag(a), lower triangle, in place in A."""
     if not is_numpy(A):
-        return A + a[:, None] * B * a[None, :]
+        return device_blocks.add_scaled(A, B, a)
     for i0, i1 in _row_blocks(A.shape[0]):
         block = B[i0:i1, :i1] * a[:i1]
         block *= a[i0:i1, None]
@@ -315,7 +271,8 @@ def add_scaled(A: Array, B: Array, a: Array) -> Array:
 def multiply_hadamard(A: Array, B: Array, b: Array) -> Array:
     """(A o B) b for symmetric A and B valid in their lower triangles, without forming A o B."""
     if not is_numpy(A):
-        return (symmetrised(A) * symmetrised(B)) @ b
+        n = A.shape[0]
+        return device_blocks.multiply_symmetric(n, b, lambda rows, columns: A[rows, columns] * B[rows, columns])
     if A.shape[0] <= gates.WHOLE_MATRIX:
         with np.errstate(all="ignore"):  # what stands above the diagonal may be anything, and is not read
             return multiply_symmetric(A * B, b)
@@ -341,8 +298,7 @@ def multiply_squared(A: Array, b: Array) -> Array:
 def asymmetry(A: Array) -> float:
     """max |A - A'|; NaN or inf when an entry is not finite. Tile by tile, so that A' is read in cache."""
     if not is_numpy(A):
-        xp = namespace(A)
-        return float(xp.max(xp.abs(A - xp.matrix_transpose(A))))
+        return device_blocks.asymmetry(A)
     worst, step = 0.0, 256
     for i in range(0, A.shape[0], step):
         for j in range(0, i + 1, step):
@@ -352,7 +308,7 @@ def asymmetry(A: Array) -> float:
 
 
 def is_positive_semidefinite(A: Array, out: Array, eps: float = 2.2e-16) -> bool:
-    """Whether A is a covariance up to rounding: one Cholesky of A + rounding I, in ``out`` for numpy."""
+    """Whether A is a covariance up to rounding: one Cholesky of A + rounding I, in ``out``."""
     xp = namespace(A)
     # how far below zero rounding alone may push an eigenvalue
     shift = 8.0 * A.shape[0] * eps * float(xp.max(xp.linalg.diagonal(A)))
@@ -362,7 +318,8 @@ def is_positive_semidefinite(A: Array, out: Array, eps: float = 2.2e-16) -> bool
         np.copyto(out, A)
         out.flat[:: A.shape[0] + 1] += shift
     else:
-        out = A + shift * xp.eye(A.shape[0], dtype=xp.float64, device=A.device)
+        out[:, :] = A
+        out = device_blocks.add_to_diagonal(out, shift + 0.0 * xp.linalg.diagonal(A))
     try:
         cholesky(out)
     except NotPositiveDefinite:

@@ -241,7 +241,7 @@ def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Arra
     if not np.isfinite(asymmetry):
         bad = np.argwhere(~np.isfinite(to_numpy(S)))[0]
         raise problem(where, f"{name}[{bad[0]}, {bad[1]}] is not finite", "finite numbers")
-    scale = float(namespace(S).max(namespace(S).abs(S)))
+    scale = max(float(namespace(S).max(S)), -float(namespace(S).min(S)))
     if asymmetry > 1e-8 * scale:
         raise problem(
             where,

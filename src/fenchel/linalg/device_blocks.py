@@ -1,0 +1,201 @@
+"""Dense symmetric matrices on a device, in place: by halves, and by blocks of rows of the lower triangle.
+
+``dense.py`` has the same names for numpy, and hands over what is not numpy's. A matrix of N rows that fills a quarter of
+a device can be factorised and inverted there: no temporary is as large as a quarter of it. A symmetric or triangular
+matrix is valid in its lower triangle only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, cast
+
+from .arrays import Array, library_of, namespace
+
+LEAF = 2048  # rows where the recursions over halves hand over to the library
+_BLOCK = 1 << 25  # entries of a block: 256 MiB
+_STRIPES = 8  # in which a triangle is multiplied: 9/16 of the work of a whole matrix
+
+Block = Callable[[slice, slice], Array]  # what stands in some rows and columns of a matrix
+
+
+def row_blocks(n: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that cover the lower triangle in blocks of at most about _BLOCK entries."""
+    i = 0
+    while i < n:
+        j = min(n, i + max(4, _BLOCK // max(i + 1, 256)))
+        yield i, j
+        i = j
+
+
+def _stripes(n: int) -> list[tuple[int, int]]:
+    """Ranges of rows, a few of equal length; one where all of them make a leaf."""
+    edges = [n * c // _STRIPES for c in range(_STRIPES + 1)] if n > LEAF else [0, n]
+    return list(pairwise(edges))
+
+
+# -- factorisations ------------------------------------------------------------------------------------
+def torch_cholesky(A: Any) -> tuple[Array, int]:
+    """L in the memory of A, with zeros above, and the number of a pivot that is not positive, or 0.
+
+    The columns of A' are the rows of A, so that the upper factor of A' is L in the memory of A.
+    """
+    import torch
+
+    A = A.contiguous()
+    info = torch.zeros((), dtype=torch.int32, device=A.device)
+    upper = A.mT
+    torch.linalg.cholesky_ex(upper, upper=True, out=(upper, info))
+    return A, int(info)
+
+
+def solve_lower(L: Array, b: Array, transposed: bool) -> Array:
+    """L^-1 b, or L^-T b, for b (N, M). The array API has no triangular solve, so each library's own."""
+    xp, library = namespace(L), library_of(L)
+    T = xp.matrix_transpose(L) if transposed else L
+    if library == "torch":
+        import torch
+
+        return torch.linalg.solve_triangular(T, b, upper=transposed)
+    if library == "cupy":
+        from cupyx.scipy.linalg import solve_triangular
+
+        return solve_triangular(T, b, lower=not transposed)
+    return xp.linalg.solve(xp.triu(T) if transposed else xp.tril(T), b)
+
+
+def invert_lower(A: Array, i: int, k: int) -> None:
+    """[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]], by halves: matrix products are what devices do best."""
+    xp = namespace(A)
+    if k - i <= LEAF:
+        A[i:k, i:k] = solve_lower(A[i:k, i:k], xp.eye(k - i, dtype=xp.float64, device=A.device), False)
+        return
+    j = (i + k) // 2
+    invert_lower(A, i, j)
+    invert_lower(A, j, k)
+    left = multiply_lower(A[i:j, i:j], xp.matrix_transpose(A[j:k, i:j]), transposed=True)
+    A[j:k, i:j] = -multiply_lower(A[j:k, j:k], xp.matrix_transpose(left), transposed=False)
+
+
+def gram_lower(A: Array, i: int, k: int) -> None:
+    """The lower triangle of T' T in place of a lower-triangular T = [[A, 0], [C, B]]: A'A + C'C, B'C and B'B."""
+    xp = namespace(A)
+    if k - i <= LEAF:
+        T = xp.tril(A[i:k, i:k])
+        A[i:k, i:k] = xp.matrix_transpose(T) @ T
+        return
+    j = (i + k) // 2
+    gram_lower(A, i, j)
+    C = A[j:k, i:j]
+    for a, b in _stripes(j - i):
+        own = A[i + a : i + b, i : i + b]
+        own += xp.matrix_transpose(C[:, a:b]) @ C[:, :b]
+    A[j:k, i:j] = multiply_lower(A[j:k, j:k], C, transposed=True)
+    gram_lower(A, j, k)
+
+
+# -- products ------------------------------------------------------------------------------------------
+def multiply_lower(T: Array, b: Array, transposed: bool) -> Array:
+    """T b or T' b for a lower-triangular T. b: (N,) or (N, M)."""
+    xp, n, parts = namespace(T), T.shape[0], []
+    for i, j in _stripes(n):
+        own = xp.tril(T[i:j, i:j])
+        if transposed:
+            part = xp.matrix_transpose(own) @ b[i:j, ...]
+            parts.append(part + xp.matrix_transpose(T[j:, i:j]) @ b[j:, ...] if j < n else part)
+        else:
+            part = own @ b[i:j, ...]
+            parts.append(part + T[i:j, :i] @ b[:i, ...] if i else part)
+    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+
+
+def multiply_symmetric(n: int, b: Array, block: Block) -> Array:
+    """A b for a symmetric A (N, N) that ``block`` gives, on and below the diagonal."""
+    xp, out = namespace(b), 0.0 * b
+    for i, j in row_blocks(n):
+        rows = slice(i, j)
+        corner = block(rows, rows)
+        here = (xp.tril(corner) + xp.matrix_transpose(xp.tril(corner, k=-1))) @ b[rows, ...]
+        if i:
+            left = block(rows, slice(0, i))
+            here = here + left @ b[:i, ...]
+            before = out[:i, ...]
+            before += xp.matrix_transpose(left) @ b[rows, ...]
+        out[rows, ...] = here
+    return out
+
+
+def column_squares(T: Array) -> Array:
+    """sum_i T_in^2 of a lower-triangular T."""
+    xp, out = namespace(T), 0.0 * T[0, :]
+    for i, j in row_blocks(T.shape[0]):
+        before = out[:j]
+        before += xp.sum(xp.tril(T[i:j, :j], k=i) ** 2, axis=0)
+    return out
+
+
+def symmetrised(A: Array) -> Array:
+    """The full matrix of a lower triangle, as a new array."""
+    xp = namespace(A)
+    out = xp.tril(A)
+    for i, j in row_blocks(A.shape[0]):
+        out[:i, i:j] = xp.matrix_transpose(out[i:j, :i])
+        corner = out[i:j, i:j]
+        corner += xp.matrix_transpose(xp.tril(corner, k=-1))
+    return out
+
+
+# -- entry by entry, into the lower triangle of ``out`` ------------------------------------------------
+def scale_into(out: Array, A: Array, a: Array) -> Array:
+    """diag(a) A diag(a); ``out`` may be A itself."""
+    for i, j in row_blocks(A.shape[0]):
+        out[i:j, :j] = _scaled(A, a, a, i, j)
+    return out
+
+
+def add_scaled(A: Array, B: Array, a: Array) -> Array:
+    """A + diag(a) B diag(a), in place in A."""
+    for i, j in row_blocks(A.shape[0]):
+        part = A[i:j, :j]
+        part += _scaled(B, a, a, i, j)
+    return A
+
+
+def _scaled(A: Array, left: Array, right: Array, i: int, j: int) -> Array:
+    """Rows i to j of diag(left) A diag(right) on and below the diagonal, as a new array."""
+    block = A[i:j, :j] * right[None, :j]
+    block *= left[i:j, None]
+    return block
+
+
+def hadamard_into(out: Array, S: Array, left: Array, right: Array, Binv: Array, u: Array, v: Array) -> Array:
+    """left_i S_ij right_j + 1/2 u_i v_j Binv_ij^2; ``out`` may be Binv itself."""
+    for i, j in row_blocks(S.shape[0]):
+        square = _scaled(Binv, 0.5 * u, v, i, j)
+        square *= Binv[i:j, :j]
+        square += _scaled(S, left, right, i, j)
+        out[i:j, :j] = square
+    return out
+
+
+def add_to_diagonal(A: Array, values: Array) -> Array:
+    """A + diag(values), in place."""
+    if library_of(A) == "torch":
+        cast(Any, A).diagonal().add_(values)
+        return A
+    xp = namespace(A)
+    for i in range(0, A.shape[0], LEAF):  # the array API has no diagonal to write to
+        j = min(A.shape[0], i + LEAF)
+        corner = A[i:j, i:j]
+        corner += xp.eye(j - i, dtype=xp.float64, device=A.device) * values[None, i:j]
+    return A
+
+
+def asymmetry(A: Array) -> float:
+    """max |A - A'|; NaN or inf when an entry is not finite."""
+    xp, worst = namespace(A), 0.0 * A[0, 0]
+    for i, j in row_blocks(A.shape[0]):
+        here = xp.max(xp.abs(A[i:j, :j] - xp.matrix_transpose(A[:j, i:j])))
+        worst = here if bool(xp.isnan(here)) else xp.maximum(worst, here)
+    return float(worst)
