@@ -5,8 +5,9 @@
 
 theta is the kernel's own: the logs of its free hyperparameters, in its order. A stationary kernel is a function of
 r^2 = sum_d (x_d - z_d)^2 / l_d^2, with dk/dlog l_d = w (x_d - z_d)^2 / l_d^2 and w its weight. Differences are squared,
-never expanded, so that k of a row and itself is exact. The caller decides how many rows X make a block. A kernel that
-is not known here is asked for its values, and differentiated by differences.
+never expanded, so that k of a row and itself is exact; on a device |x|^2 - 2 x'z + |z|^2 is one matrix product, taken
+where its rounding is below 1e-12 and the kernel is smooth in r^2. The caller decides how many rows X make a block. A
+kernel that is not known here is asked for its values, and differentiated by differences.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from .linalg.arrays import Array, asarray, is_numpy, library_of, namespace, to_numpy
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 _STEP = 1e-3  # of a log, in differences of fourth order: their error is some 1e-11 of the kernel
-_TINY = 1e-300
+_EXPANDED = 1e3  # |x|^2 in units of the lengths, up to which distances may be expanded: to 1e3 eps
 
 
 class CrossKernel(NamedTuple):
@@ -66,8 +67,8 @@ def variance_slopes(kernel: Kernel, X: Array, t: Array) -> np.ndarray:
 
 
 # -- distances and what is common ----------------------------------------------------------------------
-def squared_distances(X: Array, Z: Array, lengths: Any) -> Array:
-    """sum_d (x_d - z_d)^2 / l_d^2 (n, m)."""
+def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) -> Array:
+    """sum_d (x_d - z_d)^2 / l_d^2 (n, m); ``smooth``: of a function for which a rounding of r^2 is one of its value."""
     scale = asarray(np.broadcast_to(np.asarray(lengths, dtype=np.float64), (X.shape[1],)).copy(), X)
     X, Z = X / scale, Z / scale
     if is_numpy(X):
@@ -76,9 +77,19 @@ def squared_distances(X: Array, Z: Array, lengths: Any) -> Array:
         out = np.empty((X.shape[0], Z.shape[0]))
         loop(X, np.ascontiguousarray(to_numpy(Z).T), out)
         return out
+    xp = namespace(X)
+    centre = xp.mean(Z, axis=0)
+    A, B = X - centre, Z - centre
+    a, b = (xp.sum(x * x, axis=1)[:, None] for x in (A, B))
+    if smooth and float(xp.max(a) + xp.max(b)) < _EXPANDED:
+        ones = [0.0 * x + 1.0 for x in (a, b)]
+        total = xp.concat([-2.0 * A, a, ones[0]], axis=1) @ xp.concat([B, ones[1], b], axis=1).T
+        return xp.clip(total, min=0.0) if library_of(X) != "torch" else total.clamp_(min=0.0)
     total = 0.0 * (X[:, 0][:, None] * Z[:, 0][None, :])
     for d in range(X.shape[1]):
-        total = total + (X[:, d][:, None] - Z[:, d][None, :]) ** 2
+        away = X[:, d][:, None] - Z[:, d][None, :]
+        away *= away
+        total += away
     return total
 
 
@@ -107,18 +118,27 @@ def _length_slopes(kernel: Kernel, X: Array, Z: Array, H: Array, lengths: Any) -
 
 # -- functions of a distance ---------------------------------------------------------------------------
 class Profile(NamedTuple):
-    """A stationary kernel as a function of r^2, and the weight w of its slopes; either may use up what it is given."""
+    """A stationary kernel as a function of r^2, and the weight w of its slopes; either may use up what it is given.
+
+    ``smooth``: both are differentiable in r^2 at 0.
+    """
 
     value: Callable[[Array], Array]
     weight: Callable[[Array], Array]
+    smooth: bool = True
+
+
+def _in_place(function: str, x: Array) -> Array:
+    xp = namespace(x)
+    return getattr(xp, function)(x, out=x) if library_of(x) in ("numpy", "torch") else getattr(xp, function)(x)
 
 
 def _exp(x: Array) -> Array:
-    return np.exp(x, out=x) if is_numpy(x) else namespace(x).exp(x)
+    return _in_place("exp", x)
 
 
 def _root(r2: Array) -> Array:
-    return np.sqrt(r2, out=r2) if is_numpy(r2) else namespace(r2).sqrt(r2)
+    return _in_place("sqrt", r2)
 
 
 def _rbf(r2: Array) -> Array:
@@ -156,7 +176,7 @@ def _matern52_weight(r2: Array) -> Array:
 
 
 PROFILES = {  # by smoothness
-    0.5: Profile(lambda r2: _decay(_root(r2), 1.0), _matern12_weight),
+    0.5: Profile(lambda r2: _decay(_root(r2), 1.0), _matern12_weight, smooth=False),
     1.5: Profile(_matern32, lambda r2: 3.0 * _decay(_root(r2), float(np.sqrt(3.0)))),
     2.5: Profile(_matern52, _matern52_weight),
     np.inf: Profile(_rbf, _rbf),
@@ -167,13 +187,14 @@ def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any]
     """A kernel that is a profile of the distance in units of its lengths."""
 
     def value(k: Any, X: Array, Z: Array) -> Array:
-        return profile_of(k).value(squared_distances(X, Z, lengths_of(k)))
+        own = profile_of(k)
+        return own.value(squared_distances(X, Z, lengths_of(k), own.smooth))
 
     def slopes(k: Any, X: Array, Z: Array, T: Array, known: Array) -> list[float]:
         if not _free(k, "length_scale"):
             return []
         own, lengths = profile_of(k), lengths_of(k)
-        weight = known if own.weight is own.value else own.weight(squared_distances(X, Z, lengths))
+        weight = known if own.weight is own.value else own.weight(squared_distances(X, Z, lengths, own.smooth))
         return _length_slopes(k, X, Z, T * weight, lengths)
 
     return CrossKernel(value, slopes, lambda k, X: _ones(X), lambda k, X, t: _no_slopes(k))
@@ -190,7 +211,7 @@ def _no_slopes(kernel: Any) -> list[float]:
 
 
 def _quadratic_value(k: Any, X: Array, Z: Array) -> Array:
-    return (1.0 + squared_distances(X, Z, k.length_scale) / (2.0 * k.alpha)) ** (-k.alpha)
+    return (1.0 + squared_distances(X, Z, k.length_scale, True) / (2.0 * k.alpha)) ** (-k.alpha)
 
 
 def _quadratic_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
@@ -255,8 +276,10 @@ def _product_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[
         if type(one).__name__ == "ConstantKernel":
             out += [_sum(T * value)] if _free(one, "constant_value") else []
         elif type(other).__name__ == "ConstantKernel":
-            c = other.constant_value
-            out += list(cross_slopes(one, X, Z, c * T, value / c if c else None))
+            if _node(one) in (_RBF, _SCALED_RBF):  # reads T o value alone: off by c in opposite directions
+                out += list(cross_slopes(one, X, Z, T, value))
+            else:
+                out += list(other.constant_value * cross_slopes(one, X, Z, T))
         elif one.n_dims:
             out += list(cross_slopes(one, X, Z, T * cross(other, X, Z)))
     return out
@@ -304,10 +327,19 @@ _FOREIGN = CrossKernel(
 _KNOWN: dict[type, CrossKernel] = {}
 
 
-def _node(kernel: Any) -> CrossKernel:
+def is_known(kernel: Any) -> bool:
+    """Whether this kind of kernel is in the table; its parts may not be."""
+    return type(kernel) in _known()
+
+
+def _known() -> dict[type, CrossKernel]:
     if not _KNOWN:
         _KNOWN.update(_table())
-    known = _KNOWN.get(type(kernel), _FOREIGN)
+    return _KNOWN
+
+
+def _node(kernel: Any) -> CrossKernel:
+    known = _known().get(type(kernel), _FOREIGN)
     return _FOREIGN if known in (_MATERN, _SCALED_MATERN) and kernel.nu not in PROFILES else known
 
 

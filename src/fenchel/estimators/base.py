@@ -74,6 +74,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     progress = False
     tol = 1e-10
 
+    takes_tensors = False  # on a device of torch's
     _accepted: Mapping[str, Any] = {"dtype": np.float64}  # X of a fit, as scikit-learn checks it
 
     @abstractmethod
@@ -89,6 +90,10 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     def _centred(self) -> bool:
         """Whether the prior mean of eta is the level of the target."""
         return True
+
+    def _on_host(self, X: Any, fitting: bool) -> Any:
+        """X in the host's memory, which a fit may have got from a device."""
+        return X
 
     @abstractmethod
     def _table(self, X: Any) -> Any:
@@ -306,6 +311,8 @@ def validate_data(estimator: Any, X: Any, y: ArrayLike = NO_TARGET, **options: A
         y = unmasked(name, "y", y)
         if options.get("y_numeric") and getattr(y, "dtype", None) != np.complex128:  # scikit-learn's to refuse, after X
             y = numeric(name, "y", y)
+    if type(estimator).takes_tensors:
+        X = estimator._on_host(X, options.get("reset", True))
     try:
         return validation.validate_data(estimator, table(name, X), y, **options)
     except OverflowError:

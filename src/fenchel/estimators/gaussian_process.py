@@ -16,7 +16,9 @@ from ..checks import choice, positive, problem
 from ..hyperparameters import Family, KernelCovariance, Learned
 from ..inputs.observations import Target
 from ..kernels import evaluate, refuse_compound
+from ..linalg.arrays import Array, to_numpy
 from ..linalg.dense import semidefinite_root
+from ..linalg.devices import device_of, find_device, on_device, says_when_full
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from .base import LatentGaussianEstimator, validate_data
@@ -31,6 +33,10 @@ _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest,
 _UNTOLD_NOISE = float(np.log(1e4))  # below, a search that did not converge may be rounding's doing
 _ROUNDING = 1e-9  # logs: between a bound and a noise that ended there
 _BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
+_DEVICE_BLOCK = 1 << 26  # the same on a device
+_DEVICE_ADVICE = (
+    'Use approximation="inducing", fewer points (n_inducing=) or fewer rows; or device=None, in the memory of the host.'
+)
 
 
 @dataclass
@@ -49,6 +55,7 @@ class KernelLatent(Latent):
     shrinks : bool
         The log of each length is a priori normal about its start (``with_prior``); the kernel is a constant
         times one of many lengths.
+    device : torch's device where the fit is computed, optional
     """
 
     kernel: Any
@@ -57,6 +64,7 @@ class KernelLatent(Latent):
     level: float
     theta: np.ndarray | None = None
     shrinks: bool = False
+    device: Any = None
     approximates: ClassVar[bool] = False
     interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
 
@@ -72,9 +80,14 @@ class KernelLatent(Latent):
     def rows(self) -> np.ndarray:
         return self.X
 
+    @cached_property
+    def inputs(self) -> Array:
+        """X where the fit is computed."""
+        return on_device(self.X, self.device)
+
     def family(self) -> KernelCovariance:
         # the mean as an offset: classes share a matrix
-        out = KernelCovariance(self.kernel, self.X, offset=np.reshape(self.mean, (1, -1)), level=self.level)
+        out = KernelCovariance(self.kernel, self.inputs, offset=np.reshape(self.mean, (1, -1)), level=self.level)
         return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
 
     @cached_property
@@ -115,7 +128,7 @@ class KernelLatent(Latent):
         family, n_theta = self._asked
         own = theta[:n_theta]
         cross = family.new_rows(own, table).cross
-        return np.asarray(posterior.predict_covariance(cross, family.covariance_at(own, table)))
+        return to_numpy(posterior.predict_covariance(cross, family.covariance_at(own, table)))
 
     def draws(
         self, posterior: Posterior, theta: np.ndarray, table: np.ndarray, size: int, rng: np.random.Generator
@@ -126,7 +139,7 @@ class KernelLatent(Latent):
 
     def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
         """So many that no covariance with the training rows is ever whole."""
-        step = max(1, _BLOCK // self.X.shape[0])
+        step = max(1, (_BLOCK if self.device is None else _DEVICE_BLOCK) // self.X.shape[0])
         return (table[i : i + step] for i in range(0, table.shape[0], step))
 
 
@@ -149,7 +162,10 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     approximation: str | None = "auto"
     n_inducing: Any = "auto"
     loss: float | None = None
+    device: Any = None
 
+    takes_tensors = True
+    _tensor_device: Any = None  # of the X of the last fit, where it was a tensor on one
     learn_likelihood = True
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
@@ -158,6 +174,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         from .inducing_latent import inducing_or_exact
 
         name, own, given = type(self).__name__, bool(self.learn_likelihood), self.mean
+        device = find_device(name, self._tensor_device if self.device is None else self.device)
         if isinstance(given, str):
             choice(name, "mean", given, (type(self).mean,), "Or a number.")
         mean = target.level if self._centred else float(given or 0.0)
@@ -178,10 +195,12 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
         n_theta, handed_on = kernel.n_dims if self.optimizer else 0, self._handed_on
         latent = replace(latent, kernel=kernel, theta=chosen.theta, shrinks=chosen.shrinks and not self.integrate)
+        latent = replace(latent, device=device)
         latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
         if not latent.approximates:
-            announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on)
-        self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+            announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on, device)
+        with says_when_full(name, device, _DEVICE_ADVICE):
+            self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
         self.mean_ = mean + self._shift
         self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
@@ -199,6 +218,13 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     @property
     def _centred(self) -> bool:
         return bool(self.fit_intercept) if self.mean is None else isinstance(self.mean, str)
+
+    def _on_host(self, X: Any, fitting: bool) -> Any:
+        """X in the host's memory; a fit is computed on the device that it came from."""
+        device = device_of(X)
+        if fitting:
+            self._tensor_device = device
+        return X if device is None else to_numpy(X)
 
     def _table(self, X: Any) -> np.ndarray:
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
@@ -300,6 +326,9 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     loss : float, optional
         Nats of elbo that the points may cost. Default: a thousandth of a nat a row, which moves a mean log score by
         less than is ever told.
+    device : None, "cuda", "cuda:0", "cpu", ...
+        Where torch computes the fit and predictions, in float64; None: numpy, or the GPU that X is on. Matrices of the
+        rows stay there, answers are numpy's.
 
     Attributes
     ----------
@@ -338,7 +367,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress, integrate, approximation, n_inducing, loss
+    random_state, progress, integrate, approximation, n_inducing, loss, device
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.

@@ -18,6 +18,7 @@ from ..checks import callers_line, choice, problem
 from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
 from ..hyperparameters.inducing_learning import InterruptedLearning
 from ..inputs.observations import Target
+from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
 from .gaussian_process import KernelLatent
 from .latent import with_prior
@@ -60,7 +61,7 @@ class InducingLatent(KernelLatent):
     def family(self) -> InducingCovariance:
         points = self.X[:1] if self.result is None else self.result.family.points
         mean = np.reshape(self.mean, (1, -1))
-        out = InducingCovariance(self.kernel, self.X, points, offset=mean, level=self.level)
+        out = InducingCovariance(self.kernel, self.inputs, points, offset=mean, level=self.level)
         return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
 
     @cached_property
@@ -95,9 +96,9 @@ class InducingLatent(KernelLatent):
     def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
         """K - Q + G V G' of the new rows."""
         family, n_theta = self._asked
-        G = np.asarray(family.new_rows(theta[:n_theta], table).design)
-        V = np.asarray(posterior.latent_covariance())
-        return family.covariance_at(theta[:n_theta], table) + G @ (V - np.eye(len(V))) @ G.T
+        G = to_numpy(family.new_rows(theta[:n_theta], table).design)
+        V = to_numpy(posterior.latent_covariance())
+        return to_numpy(family.covariance_at(theta[:n_theta], table)) + G @ (V - np.eye(len(V))) @ G.T
 
     def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
         step = max(1, _BLOCK // max(1, self._asked[0].points.shape[0]))
@@ -113,5 +114,5 @@ def inducing_or_exact(
     many = latent.X.shape[0] > gates.INDUCING_ROWS
     if approximation is None or (approximation == "auto" and not many):
         return latent
-    own = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks)
+    own = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks, latent.device)
     return InducingLatent(*own, n_inducing=n_inducing, loss=loss)

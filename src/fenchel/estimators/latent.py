@@ -16,7 +16,7 @@ import numpy as np
 from ..hyperparameters import Evidence, Family, Learned, Normal, independent, learn
 from ..hyperparameters.integration import Integrated, Mixture, integrate
 from ..inputs.observations import Target
-from ..linalg.arrays import Array
+from ..linalg.arrays import Array, to_numpy
 from ..marginals import NormalMarginals
 from ..posterior import Posterior
 from ..predictive import Predictive
@@ -129,12 +129,12 @@ class Latent(ABC):
             new = self.new_rows(theta, rows)
             if mean_only:
                 h = posterior.predict_mean(new)
-                parts.append((h, np.zeros_like(h)))
+                parts.append((h, 0.0 * h))
             else:
                 eta = posterior.at(new)
                 parts.append((eta.mean, eta.spread))
-        h, rho = parts[0] if len(parts) == 1 else (np.concatenate(each) for each in zip(*parts, strict=True))
-        return np.asarray(h), np.asarray(rho)
+        means, spreads = ([to_numpy(x) for x in each] for each in zip(*parts, strict=True))
+        return (means[0], spreads[0]) if len(parts) == 1 else (np.concatenate(means), np.concatenate(spreads))
 
 
 def fitted_at(target: Target, family: Family, theta: np.ndarray, **options: Any) -> Learned:

@@ -24,6 +24,7 @@ from ..hyperparameters.kernel_choice import KernelShape
 from ..inputs.observations import Target
 from ..kernels import KERNELS
 from ..linalg.dense import cholesky
+from ..linalg.devices import device_memory
 from ..linalg.machine import physical_memory
 from ..scaled_kernels import ScaledMatern, ScaledRBF
 
@@ -36,20 +37,29 @@ if TYPE_CHECKING:
 #
 # The time is that of one small Cholesky now, scaled by N^3; the number of iterations is what learning usually takes.
 MANY = 8000  # rows from which a fit is announced
+_KEPT, _LEARNED = 2.6, 5.0  # matrices of N x N doubles on a device, at least: at a given theta, and to learn it
 _TRIAL = 1000  # rows of the Cholesky that is timed
 _FEWEST, _MORE = 8, 2  # evaluations of the evidence that learning takes, and for each hyperparameter
 _EACH, _COLD = 2.5, 8  # Newton iterations of one of them, and of a fit without a start
 
 
-def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "kernel_") -> None:
+def announce(
+    where: str, n: int, n_classes: int, n_theta: int, learned: str = "kernel_", device: Any = None
+) -> None:
     """Warn what a fit of n >= MANY rows will cost and what to do instead; refuse one that memory cannot hold.
 
-    ``learned`` names the attributes that a fit to a sample hands on.
+    ``learned`` names the attributes that a fit to a sample hands on. Of a ``device`` only the memory is looked at.
     """
     if n < MANY:
         return
     latents = 1 if n_classes == 2 else n_classes
     needed, there = memory(n, latents, n_theta > 0), physical_memory()
+    if device is not None and device.type != "cpu":
+        least, there = 8.0 * (_LEARNED if n_theta else _KEPT) * latents * float(n) ** 2, device_memory(device)
+        if least > there:
+            got = f"{n} rows need about {least / 2**30:.0f} GiB on {device}, which has {there / 2**30:.0f}"
+            raise problem(where, got, "a size that fits", 'Use approximation="inducing".')
+        return
     advice = (
         f"Learn from a sample of some 2,000 rows and give its {learned} with optimizer=None to all of them, for half "
         "the memory and time"

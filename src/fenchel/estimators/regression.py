@@ -179,7 +179,7 @@ class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
     intercept_variance : float
         In units of the variance of y where eta is on its scale; never learned.
     n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate
-    approximation, n_inducing, loss
+    approximation, n_inducing, loss, device
         As in ``GaussianProcessClassifier``.
 
     Attributes

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from ..checks import count, numeric, problem, scalar
-from ..kernels import MATERN
+from ..cross_kernels import PROFILES
 from .base import SIZE, MarkovField, scaled
 from .times import Walk
 
@@ -156,7 +156,7 @@ class Process:
     def correlation(self, theta: np.ndarray, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """R (N, M), the nugget aside."""
         lengths = self._lengths(theta)
-        return np.asarray(MATERN[self.nu][0](cdist(X / lengths, Y / lengths)))
+        return np.asarray(PROFILES[self.nu].value(cdist(X / lengths, Y / lengths, "sqeuclidean")))
 
     def _inverse(self, theta: np.ndarray) -> np.ndarray:
         """(R + nugget I)^-1, exactly symmetric."""
@@ -168,7 +168,7 @@ class Process:
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         P, k = self._inverse(theta), float(np.exp(-2.0 * theta[0]))
         each = [cdist(x[:, None], x[:, None], "sqeuclidean") for x in (self.points / self._lengths(theta)).T]
-        w = MATERN[self.nu][1](np.sqrt(sum(each)))
+        w = np.asarray(PROFILES[self.nu].weight(np.sum(each, axis=0)))
         moved = [sum(each)] if self.shared else each
         slopes = [self._sparse(-2.0 * k * P)]
         for square in moved:

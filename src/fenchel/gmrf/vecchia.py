@@ -22,7 +22,8 @@ import scipy.sparse as sp
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from ..kernels import KERNELS, MATERN
+from ..cross_kernels import PROFILES
+from ..kernels import KERNELS
 from ..linalg.machine import on_every_core
 from ._point_loops import assembled, conditionals, net_order
 
@@ -239,7 +240,7 @@ class Vecchia:
         ranges, W = self.ranges(theta), self.at(theta, points)[0]
         used = np.unique(W.indices)
         Z, P, B = 2.0 * self.X[used] / ranges, 2.0 * points / ranges, W[:, used]
-        R = lambda A, C: np.asarray(MATERN[self.nu][0](cdist(A, C)))
+        R = lambda A, C: np.asarray(PROFILES[self.nu].value(cdist(A, C, "sqeuclidean")))
         out = R(P, P)
         for a in range(0, used.size, _SOME):  # B R(Z, .) by blocks of columns of B
             some = slice(a, a + _SOME)

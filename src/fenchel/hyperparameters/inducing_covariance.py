@@ -11,7 +11,6 @@ B is symmetric at the optimum. One pass over the rows, in blocks; classes with w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Any
 
@@ -20,14 +19,13 @@ import numpy as np
 from ..checks import finite, numeric, problem
 from ..cross_kernels import cross, cross_slopes, variance_slopes
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
-from ..linalg.machine import blocks, on_every_core
+from ..linalg.dense import diagonal_of, set_diagonal
+from ..linalg.machine import over_rows
 from ..priors.base import NewRows
 from ..priors.inducing import InducingPoints
 from ..solvers.solution import Solution
 from .base import offset_at
 from .kernel import KernelCovariance
-
-_DEVICE_BLOCK = 1 << 22  # entries of a block of rows on a device
 
 
 class InducingCovariance(KernelCovariance):
@@ -69,10 +67,10 @@ class InducingCovariance(KernelCovariance):
             raise problem(where, got, f"(M, {self.X.shape[1]}): one row a point")
         self._last: tuple[np.ndarray, InducingPoints] | None = None
 
-    def with_points(self, points: np.ndarray) -> InducingCovariance:
+    def with_points(self, points: Array) -> InducingCovariance:
         """The same family seen through other points."""
         out = copy(self)
-        out.points, out._last = np.asarray(points, dtype=np.float64), None
+        out.points, out._last = to_numpy(points), None
         out.restate(points=out.points)
         return out
 
@@ -101,21 +99,18 @@ class InducingCovariance(KernelCovariance):
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         prior, post = self.at(theta), solution.posterior
         rows, kernel = prior.rows, prior.kernel
-        m = to_numpy(post.latent_mean)
+        m, like = post.latent_mean, post.alpha
         means, C = (m[:, None] if m.ndim == 1 else m), post.predictors.n_predictors
-        like = post.alpha
         left = _unexplained(post, C)
         M, Z, U = rows.points.shape[0], rows.points, rows.U
-        inside = [(a, b, asarray(x, like)) for a, b, x in left]
-        centre = asarray(means, like)
         Lam = post.curvatures
 
         def one(some: slice) -> np.ndarray:
-            X, alpha, lam = rows.X[some], post.alpha[some], post.lam[some]
+            X, alpha, lam = rows.X[some, :], post.alpha[some, :], post.lam[some, :]
             K = cross(kernel, X, Z)
             G = rows.of_cross(K)
-            A = -(alpha @ centre.T)
-            for a, b, rest in inside:
+            A = -(alpha @ means.T)
+            for a, b, rest in left:
                 weight = lam[:, a] if Lam is None else Lam[some][:, a, b]
                 A = A + weight[:, None] * (G @ rest)
             T = A[:, :M] @ U.T
@@ -124,13 +119,12 @@ class InducingCovariance(KernelCovariance):
             slopes = cross_slopes(kernel, X, Z, T, K) + own
             return np.concatenate([slopes, B.ravel() if Lam is not None else np.zeros(0)])
 
-        total = summed_blocks(rows.shape[0], rows.shape[1], one, like)
+        total = np.asarray(sum(over_rows(rows.shape[0], rows.shape[1], one, is_numpy(like))))
         n = total.size if Lam is None else total.size - M * M
-        B = _products(means, left, M) if Lam is None else total[n:].reshape(M, M)
-        host = to_numpy(U)
-        G_MM = -0.25 * host @ (B + B.T) @ host.T
-        G_MM[np.diag_indices(M)] *= 1.0 + prior.jitter
-        return np.asarray(total[:n] + cross_slopes(kernel, Z, Z, asarray(G_MM, like)))
+        B = _products(means, left, M) if Lam is None else asarray(total[n:].reshape(M, M), like)
+        G_MM = -0.25 * (U @ (B + B.T) @ U.T)
+        G_MM = set_diagonal(G_MM, (1.0 + prior.jitter) * diagonal_of(G_MM))
+        return np.asarray(total[:n] + cross_slopes(kernel, Z, Z, G_MM))
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (n, D): its features, and the variance that they do not explain."""
@@ -151,31 +145,27 @@ class InducingCovariance(KernelCovariance):
         return cls(1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5), X, X[: max(2, n // 2)], offset=0.1, level=2.0)
 
 
-def _unexplained(post: Any, C: int) -> list[tuple[int, int, np.ndarray]]:
+def _unexplained(post: Any, C: int) -> list[tuple[int, int, Array]]:
     """I - V of each pair of classes that are not independent under q, with their numbers."""
-    V = to_numpy(post.latent_covariance())
+    V = post.latent_covariance()
     if post.curvatures is None:
-        return [(c, c, np.eye(V.shape[-1]) - (V if V.ndim == 2 else V[c])) for c in range(C)]
+        return [(c, c, _from_identity(V if V.ndim == 2 else V[c, :, :])) for c in range(C)]
     L = V.shape[0] // C
     pairs = [(a, b) for a in range(C) for b in range(C)]
-    return [(a, b, (a == b) * np.eye(L) - V[b * L : (b + 1) * L, a * L : (a + 1) * L]) for a, b in pairs]
+    blocks = [(a, b, V[b * L : (b + 1) * L, a * L : (a + 1) * L]) for a, b in pairs]
+    return [(a, b, _from_identity(block) if a == b else -block) for a, b, block in blocks]
 
 
-def _products(means: np.ndarray, left: list[tuple[int, int, np.ndarray]], M: int) -> np.ndarray:
+def _from_identity(V: Array) -> Array:
+    """I - V."""
+    return asarray(np.eye(V.shape[0]), V) - V
+
+
+def _products(means: Array, left: list[tuple[int, int, Array]], M: int) -> Array:
     """B = m m' + (I - V) V^-1 (I - V), summed over classes, of the points alone."""
-    total = means[:M] @ means[:M].T
+    total = means[:M, :] @ means[:M, :].T
     for _, _, rest in left:
-        total = total + (rest @ np.linalg.solve(np.eye(len(rest)) - rest, rest))[:M, :M]
+        total = total + (rest @ namespace(rest).linalg.solve(_from_identity(rest), rest))[:M, :M]
     return total
 
 
-def summed_blocks(n: int, width: int, one: Callable[[slice], np.ndarray], like: Array) -> np.ndarray:
-    """What ``one`` of all blocks of rows adds up to: on every core, or block by block on a device."""
-
-    def stretch(start: int, stop: int) -> Any:
-        return sum(one(some) for some in blocks(start, stop, width))
-
-    if is_numpy(like):
-        return np.asarray(sum(on_every_core(n, width, stretch)))
-    step = max(1, _DEVICE_BLOCK // width)
-    return np.asarray(sum(one(slice(i, min(n, i + step))) for i in range(0, n, step)))

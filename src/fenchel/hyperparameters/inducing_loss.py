@@ -34,6 +34,7 @@ from ..priors.inducing import InducingPoints
 from ..solvers.solution import Solution
 
 PAIRS = 1e10  # of rows, up to which every one is looked at: some 10 seconds on two cores
+DEVICE_PAIRS = 1e12  # the same on a device
 WORK = 2e12  # multiplications up to which R is multiplied with the features: a minute on two cores
 FEWEST_DRAWS = 400  # rows that an estimate is made of, at least
 _ROWS, _COLUMNS = 256, 1024  # of a block of pairs: it stays in cache
@@ -150,25 +151,25 @@ class PairSums:
     def quadratic(self, rng: np.random.Generator) -> tuple[float, float]:
         """alpha' R alpha, and its standard error where pairs are too many."""
         u = to_numpy(self.design.adjoint(self.alpha))[: self.M]
-        if 0.5 * self.n**2 <= PAIRS:
+        if 0.5 * self.n**2 <= (PAIRS if is_numpy(self.alpha) else DEVICE_PAIRS):
             return self.every_pair(self._products)[0] - float(np.sum(u * u)), 0.0
         return self._drawn(u, int(max(FEWEST_DRAWS, PAIRS / self.n)), rng)
 
     def kernel_block(self, some: Any, others: slice) -> Array:
         """K without the level: white noise of a row with itself included."""
         K = cross(self.kernel, self.X[some], self.X[others])
-        numbers = np.arange(self.n)[some]
+        numbers = np.arange(some.start, some.stop) if type(some) is slice else to_numpy(some)
         inside = np.flatnonzero((numbers >= others.start) & (numbers < others.stop))
         if inside.size:
             own = numbers[inside]
             K[inside, own - others.start] = variances(self.kernel, self.X[asarray_rows(own, self.X)])
         return K
 
-    def _products(self, some: Any, others: slice) -> np.ndarray:
+    def _products(self, some: slice, others: slice) -> Array:
         K, xp = self.kernel_block(some, others), namespace(self.alpha)
-        return np.array([float(xp.sum(self.alpha[some] * (K @ self.alpha[others])))])
+        return xp.sum(self.alpha[some, :] * (K @ self.alpha[others, :]), axis=(0, 1))[None]
 
-    def every_pair(self, sums: Callable[[slice, slice], np.ndarray]) -> np.ndarray:
+    def every_pair(self, sums: Callable[[slice, slice], Array]) -> np.ndarray:
         """``sums`` of every pair of blocks once, those off the diagonal twice, added up."""
         rows, columns = (_ROWS, _COLUMNS) if is_numpy(self.alpha) else _DEVICE_BLOCK
 
@@ -178,7 +179,7 @@ class PairSums:
             pairs = pairwise(edges)
             return sum((1.0 if i == start else 2.0) * sums(some, slice(i, j)) for i, j in pairs)
 
-        return np.asarray(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, rows)])))
+        return to_numpy(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, rows)])))  # type: ignore[arg-type]
 
     def is_affordable(self, n_predictors: int) -> bool:
         """Whether R may be multiplied with the features."""

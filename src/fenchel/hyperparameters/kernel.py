@@ -17,7 +17,7 @@ import numpy as np
 from .. import gates
 from ..checks import finite, numeric, problem, scalar
 from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compound
-from ..linalg.arrays import Array, ArrayLike, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
 from ..linalg.machine import one_thread
 from ..priors.base import NewRows, Prior
 from ..priors.latent_priors import DenseCovariance, checked_covariance
@@ -100,6 +100,7 @@ class KernelCovariance(Family):
     kernel : scikit-learn kernel
         Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
     X : array (L, D)
+        numpy, or torch: kernels, fits and gradients are computed where it lives.
     mean, design, offset : as in ``DenseCovariance``; the offset also (1, C), the same for every row
     level : float
         Prior variance of a constant added to the function: it is integrated out with the function itself. New points
@@ -131,15 +132,17 @@ class KernelCovariance(Family):
             got = f"kernel is a {type(kernel).__name__}"
             raise problem("KernelCovariance", got, "a kernel of sklearn.gaussian_process.kernels, such as RBF(1.0)")
         refuse_compound(kernel)
-        X = finite("KernelCovariance", "X", numeric("KernelCovariance", "X", X))
-        if X.ndim != 2:
-            raise problem("KernelCovariance", f"X has shape {X.shape}", "(L, D)", "Use x[:, None] for one input.")
-        self.kernel, self.X = kernel, X
+        host = namespace(X) is np  # type: ignore[arg-type]
+        rows: Array = finite("KernelCovariance", "X", numeric("KernelCovariance", "X", X)) if host else asarray(X, X)  # type: ignore[arg-type]
+        if rows.ndim != 2:
+            got = f"X has shape {tuple(rows.shape)}"
+            raise problem("KernelCovariance", got, "(L, D)", "Use x[:, None] for one input.")
+        self.kernel, self.X = kernel, rows
         self.mean, self.design, self.offset = mean, design, offset
         if not 0.0 <= level < np.inf:
             raise problem("KernelCovariance", f"level = {level!r}", "a variance, 0 or above")
         self.level, self._log_prior = float(level), log_prior
-        self._known: tuple[np.ndarray, np.ndarray] | None = None  # the last theta, Sigma
+        self._known: tuple[np.ndarray, Array] | None = None  # the last theta, Sigma
         self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
         self._places: list[tuple[Any, str, int]] | None = None
 
@@ -176,28 +179,33 @@ class KernelCovariance(Family):
     def at(self, theta: np.ndarray) -> DenseCovariance:
         theta = np.array(theta, dtype=np.float64)
         if self._known is None or not np.array_equal(self._known[0], theta):
+            self._known = None  # its matrix leaves before the next is made
             self._known = theta, self.matrix(theta)
         offset = self.offset
         if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
             offset = offset_at("KernelCovariance", offset, len(self.X) if self.design is None else self.design.shape[0])
         return DenseCovariance.trusted(self._known[1], self.mean, self.design, offset)
 
-    def matrix(self, theta: np.ndarray) -> np.ndarray:
+    def matrix(self, theta: np.ndarray) -> Array:
         """Sigma at theta (L, L), which is a covariance."""
         kernel = self._set(theta)
         K = evaluate(kernel, self.X)
         known = is_covariance(kernel, self.X.shape[1])
         if not known:
             checked_covariance("KernelCovariance", f"the matrix of {kernel} at X", K, stacked=False)
-        # a user's kernel may keep its K
-        return np.add(K, self.level, out=K if known else None) if self.level else K
+        if not self.level:
+            return K
+        if not known:  # a user's kernel may keep its K
+            return K + self.level
+        K += self.level
+        return K
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= gates.ONE_THREAD_ROWS):
             blocks = solution.posterior.adjoint().covariance
-            G = to_numpy(blocks.pop(0))
+            G = blocks.pop(0)
             while blocks:
-                G = G + to_numpy(blocks.pop(0))
+                G = G + blocks.pop(0)
             kernel, Sigma = self._set(np.asarray(theta, dtype=np.float64)), None
             if self._known is not None and np.array_equal(self._known[0], theta):
                 whole = self._known[1]
@@ -207,17 +215,18 @@ class KernelCovariance(Family):
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (M, D), by its covariance with the latents."""
         X, kernel = numeric("KernelCovariance", "new rows", table), self._set(np.asarray(theta, dtype=np.float64))
+        there = asarray(X, self.X)
         if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
             raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
         return NewRows(
-            cross=evaluate(kernel, X, self.X) + self.level if self.level else evaluate(kernel, X, self.X),
-            variance=np.maximum(diagonal(kernel, X), 0.0) + self.level,
+            cross=evaluate(kernel, there, self.X) + self.level if self.level else evaluate(kernel, there, self.X),
+            variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0) + self.level,
             offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
         )
 
-    def covariance_at(self, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
+    def covariance_at(self, theta: np.ndarray, table: np.ndarray) -> Array:
         """The prior covariance (M, M) of the function at inputs ``table`` (M, D)."""
-        return np.asarray(evaluate(self._set(np.asarray(theta, dtype=np.float64)), table) + self.level)
+        return evaluate(self._set(np.asarray(theta, dtype=np.float64)), asarray(table, self.X)) + self.level
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> KernelCovariance:

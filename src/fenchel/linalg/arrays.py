@@ -89,7 +89,7 @@ def asarray(value: Any, like: Array) -> Array:
     if xp is np:
         return np.asarray(value, dtype=np.float64)
     if namespace(value) is np:
-        value = xp.asarray(np.ascontiguousarray(value, dtype=np.float64), device=getattr(like, "device", None))
+        value = xp.asarray(np.array(value, dtype=np.float64, order="C"), device=getattr(like, "device", None))
     return xp.astype(value, xp.float64, copy=False)
 
 

@@ -28,6 +28,7 @@ T = TypeVar("T")
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container's memory
 
 _CACHE = 1 << 16  # entries of a block: it and a copy of it stay in the second-level cache
+_DEVICE_BLOCK = 1 << 25  # entries of a block on a device: 256 MiB
 _FEWEST = 256  # rows of a block: fewer do not repay the call
 _ELEMENTWISE = 8192  # rows of a block for elementwise work
 _SMALL = 1 << 12  # entries up to which BLAS keeps to one thread by itself
@@ -146,6 +147,15 @@ def on_every_core(n: int, width: int, stretch: Callable[[int, int], T]) -> list[
     parts = cores()
     edges = [n * c // parts for c in range(parts + 1)]
     return side_by_side([partial(stretch, i, j) for i, j in pairwise(edges)], parts)
+
+
+def over_rows(n: int, width: int, one: Callable[[slice], T], host: bool) -> list[T]:
+    """What ``one`` returns for blocks of rows of that many entries: on every core, or block by block on a device."""
+    if not host:
+        step = max(1, _DEVICE_BLOCK // max(1, width))
+        return [one(slice(i, min(n, i + step))) for i in range(0, n, step)]
+    parts = on_every_core(n, width, lambda start, stop: [one(some) for some in blocks(start, stop, width)])
+    return [each for part in parts for each in part]
 
 
 def in_blocks(n: int, one: Callable[[slice], tuple[Any, ...]]) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from .dense import asarray_index
 from .design import HOST, Design
 from .machine import PARALLEL, block_rows, blocks, on_every_core
 
-_LARGE = 1 << 22  # entries of a block where the library has its own ways
+_LARGE = 1 << 24  # entries of a block where the library has its own ways
 
 _CANCELS = 1e-6  # of the squares added up: a form below this has lost too many digits to the cross terms
 
@@ -317,7 +317,9 @@ class Device(Design):
         return self.X.T @ a
 
     def gram(self, weight: Array) -> Array:
-        return self.X.T @ (self.X * asarray(weight, self.X)[:, None])
+        w, step = asarray(weight, self.X), max(1, _LARGE // max(1, self.shape[1]))
+        parts = (slice(i, min(i + step, self.shape[0])) for i in range(0, self.shape[0], step))
+        return sum(self.X[some, :].T @ (self.X[some, :] * w[some, None]) for some in parts)  # type: ignore[return-value]
 
     def row_squares(self, U: Array) -> Array:
         return _blocks(self.X, lambda part: namespace(part).sum((part @ U) ** 2, axis=1))

@@ -22,7 +22,7 @@ from ..cross_kernels import cross, variances
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST
-from ..linalg.machine import blocks, on_every_core, physical_memory
+from ..linalg.machine import blocks, on_every_core, over_rows, physical_memory
 from ..linalg.matrix_designs import Dense, array_design, stripes
 from .base import Predictors, Prior
 from .latent_priors import LatentPrior, in_smaller_space
@@ -106,11 +106,13 @@ class FeatureRows:
         (n, width), xp = self.shape, namespace(self.X)
         kept = 8.0 * n * width <= min(_KEPT_BYTES, _KEPT_SHARE * physical_memory())
         if not is_numpy(self.X):
-            step = max(1, (1 << 22) // width)
-            each = [slice(i, min(i + step, n)) for i in range(0, n, step)]
-            parts = [self[some] for some in each]
-            left = [self.remainder(part, self.X[some, :]) for some, part in zip(each, parts, strict=True)]
-            return array_design(xp.concat(parts, axis=0)), xp.concat(left)
+            features = xp.empty((n, width), dtype=self.X.dtype, device=self.X.device)
+
+            def one(some: slice) -> Array:
+                features[some, :] = part = self[some]
+                return self.remainder(part, self.X[some, :])
+
+            return array_design(features), xp.concat(over_rows(n, width, one, host=False))
         G = np.empty((n, width)) if kept else None
         c = np.empty(n)
 

@@ -14,18 +14,23 @@ from typing import Any
 import numpy as np
 
 from ..cross_kernels import cross, variances
-from ..linalg.machine import blocks, on_every_core
+from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from ..linalg.dense import asarray_index
+from ..linalg.machine import over_rows
 
 BLOCK = 64  # pivots between two passes over the rows
 SHORTLIST = 512  # rows with the largest scores, among which a block is picked
 LEAST = 1e-9  # of the largest variance: a remainder below this is a row that the pivots explain
 CANDIDATES_BYTES = 1.0 * 2**30  # of the rows of Cholesky's factor: of more rows a sample is looked at
+DEVICE_BYTES = 8.0 * 2**30  # the same on a device
 
 
 def choose_rows(
-    kernel: Any, X: np.ndarray, n: int, weights: np.ndarray | None = None, rng: np.random.Generator | None = None
+    kernel: Any, X: Array, n: int, weights: np.ndarray | None = None, rng: np.random.Generator | None = None
 ) -> np.ndarray:
     """The numbers of at most n rows of X, the most useful first; fewer where they explain every row (duplicates).
+
+    Where X lives on a device, Cholesky's factor of all rows does too; the shortlists come to the host.
 
     Examples
     --------
@@ -39,26 +44,25 @@ def choose_rows(
     total = X.shape[0]
     n = min(n, total)
     w = np.ones(total) if weights is None else np.asarray(weights, dtype=np.float64)
-    few = max(2 * n, int(CANDIDATES_BYTES / (8.0 * max(1, n))))
+    few = max(2 * n, int((CANDIDATES_BYTES if is_numpy(X) else DEVICE_BYTES) / (8.0 * max(1, n))))
     if total > few:
         drawn = np.sort((rng or np.random.default_rng(0)).choice(total, few, replace=False))
-        return np.asarray(drawn[choose_rows(kernel, X[drawn], n, w[drawn])])
-    c = variances(kernel, X) - (variances(kernel, X[:1])[0] - cross(kernel, X[:1], X[:1])[0, 0])  # without white noise
-    c = np.maximum(np.asarray(c, dtype=np.float64), 0.0)
+        return np.asarray(drawn[choose_rows(kernel, X[asarray_index(drawn, X)], n, w[drawn])])
+    white = variances(kernel, X[:1])[0] - cross(kernel, X[:1], X[:1])[0, 0]
+    c = np.maximum(to_numpy(variances(kernel, X) - white), 0.0)
     least = LEAST * float(c.max(initial=0.0))
-    G, picked = np.empty((total, n)), np.empty(0, dtype=int)
+    G = np.empty((total, n)) if is_numpy(X) else namespace(X).empty((total, n), dtype=X.dtype, device=X.device)
+    picked = np.empty(0, dtype=int)
     while picked.size < n:
         new = _block(kernel, X, w, c, G[:, : picked.size], least, min(BLOCK, n - picked.size))
         if new.size == 0:
             break
-        _extend(kernel, X, G, c, picked.size, new)
+        c = _extend(kernel, X, G, c, picked.size, new)
         picked = np.concatenate([picked, new])
     return picked
 
 
-def _block(
-    kernel: Any, X: np.ndarray, w: np.ndarray, c: np.ndarray, G: np.ndarray, least: float, most: int
-) -> np.ndarray:
+def _block(kernel: Any, X: Array, w: np.ndarray, c: np.ndarray, G: Array, least: float, most: int) -> np.ndarray:
     """The next pivots, as many as are certain without a pass over all rows."""
     score = np.where(c > least, w * c, -1.0)
     size = min(SHORTLIST, score.size)
@@ -72,7 +76,7 @@ def _block(
         outside = float(rest.max())
     if few.size == 0:
         return few
-    left = cross(kernel, X[few], X[few]) - G[few] @ G[few].T  # what the pivots before do not explain
+    left = _left(kernel, X, G, few)
     own, picked = c[few].copy(), list[int]()
     F = np.zeros((few.size, min(most, few.size)))
     for k in range(F.shape[1]):
@@ -87,25 +91,33 @@ def _block(
     return np.asarray(few[picked])
 
 
-def _extend(kernel: Any, X: np.ndarray, G: np.ndarray, c: np.ndarray, done: int, new: np.ndarray) -> None:
-    """The columns of Cholesky's factor for new pivots, and what is left of c."""
-    m = new.size
-    left = cross(kernel, X[new], X[new]) - G[new, :done] @ G[new, :done].T
+def _left(kernel: Any, X: Array, G: Array, rows: np.ndarray) -> np.ndarray:
+    """The covariance of a few rows that the pivots before do not explain, on the host."""
+    at = asarray_index(rows, X)
+    few, own = X[at], G[at]
+    return to_numpy(cross(kernel, few, few) - own @ own.T)
+
+
+def _extend(kernel: Any, X: Array, G: Array, c: np.ndarray, done: int, new: np.ndarray) -> np.ndarray:
+    """The columns of Cholesky's factor for new pivots; returns what is left of c."""
+    m, at = new.size, asarray_index(new, X)
+    left = _left(kernel, X, G[:, :done], new)
     left[np.diag_indices(m)] *= 1.0 + 1e-12
     try:
         U = np.linalg.inv(np.linalg.cholesky(left)).T
     except np.linalg.LinAlgError:  # pivots that explain each other but for rounding
         values, vectors = np.linalg.eigh(left)
         U = vectors / np.sqrt(np.maximum(values, 1e-12 * values.max()))
-    at_pivots = G[new, :done].copy()
-    width = done + m
+    pivots, at_pivots, xp = X[at], G[at, :done], namespace(X)
+    width, V = done + m, asarray(U, X)
 
-    def stretch(start: int, stop: int) -> None:
-        for some in blocks(start, stop, width):
-            part = cross(kernel, X[some], X[new])
-            part -= G[some, :done] @ at_pivots.T
-            G[some, done:width] = part @ U
-            c[some] = np.maximum(c[some] - np.einsum("ij,ij->i", G[some, done:width], G[some, done:width]), 0.0)
+    def one(some: slice) -> np.ndarray:
+        part = cross(kernel, X[some, :], pivots)
+        part -= G[some, :done] @ at_pivots.T
+        own = part @ V
+        G[some, done:width] = own
+        return to_numpy(xp.sum(own * own, axis=1))
 
-    on_every_core(X.shape[0], width, stretch)
-    c[new] = 0.0
+    out = np.maximum(c - np.concatenate(over_rows(X.shape[0], width, one, is_numpy(X))), 0.0)
+    out[new] = 0.0
+    return out
