@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from .linalg.arrays import Array, asarray, is_numpy, library_of, namespace, to_numpy
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 _STEP = 1e-3  # of a log, in differences of fourth order: their error is some 1e-11 of the kernel
+_FEW_PAIRS = 1 << 14  # of rows, up to which scipy's distances are faster than calling a compiled loop
 _EXPANDED = 1e3  # |x|^2 in units of the lengths, up to which distances may be expanded: to 1e3 eps
 
 
@@ -30,7 +32,7 @@ class CrossKernel(NamedTuple):
     """How one kind of kernel is evaluated and contracted."""
 
     value: Callable[[Any, Array, Array], Array]  # (kernel, X, Z) -> (n, m)
-    slopes: Callable[[Any, Array, Array, Array, Array], list[float]]  # (kernel, X, Z, T, value)
+    slopes: Callable[[Any, Array, Array, Array, Array | None], list[float]]  # (kernel, X, Z, T, value if known)
     variance: Callable[[Any, Array], Array]  # (kernel, X) -> (n,)
     variance_slopes: Callable[[Any, Array, Array], list[float]]  # (kernel, X, t)
 
@@ -52,8 +54,11 @@ def cross(kernel: Kernel, X: Array, Z: Array) -> Array:
 
 def cross_slopes(kernel: Kernel, X: Array, Z: Array, T: Array, value: Array | None = None) -> np.ndarray:
     """sum_ij T_ij dk(x_i, z_j)/dtheta (n_theta,); ``value``: cross(kernel, X, Z) where it is known already."""
-    known = cross(kernel, X, Z) if value is None else value
-    return np.asarray(_node(kernel).slopes(kernel, X, Z, T, known), dtype=np.float64)
+    return np.asarray(_node(kernel).slopes(kernel, X, Z, T, value), dtype=np.float64)
+
+
+def _known_value(kernel: Kernel, X: Array, Z: Array, value: Array | None) -> Array:
+    return cross(kernel, X, Z) if value is None else value
 
 
 def variances(kernel: Kernel, X: Array) -> Array:
@@ -69,9 +74,12 @@ def variance_slopes(kernel: Kernel, X: Array, t: Array) -> np.ndarray:
 # -- distances and what is common ----------------------------------------------------------------------
 def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) -> Array:
     """sum_d (x_d - z_d)^2 / l_d^2 (n, m); ``smooth``: of a function for which a rounding of r^2 is one of its value."""
-    scale = asarray(np.broadcast_to(np.asarray(lengths, dtype=np.float64), (X.shape[1],)).copy(), X)
-    X, Z = X / scale, Z / scale
+    same, scale = Z is X, _in_units(lengths, X)
+    X = X / scale
+    Z = X if same else Z / scale
     if is_numpy(X):
+        if X.shape[0] * Z.shape[0] <= _FEW_PAIRS:
+            return np.asarray(cdist(X, Z, "sqeuclidean"))
         from .linalg._pair_loops import squared_distances as loop
 
         out = np.empty((X.shape[0], Z.shape[0]))
@@ -93,6 +101,11 @@ def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) ->
     return total
 
 
+def _in_units(lengths: Any, X: Array) -> Any:
+    """Lengths as X is divided by them."""
+    return lengths if is_numpy(X) else asarray(np.broadcast_to(lengths, (X.shape[1],)), X)
+
+
 def _free(kernel: Kernel, name: str) -> bool:
     return not getattr(kernel, f"hyperparameter_{name}").fixed
 
@@ -107,10 +120,10 @@ def _ones(X: Array) -> Array:
 
 def _length_slopes(kernel: Kernel, X: Array, Z: Array, H: Array, lengths: Any) -> list[float]:
     """sum_ij H_ij (x_d - z_d)^2 / l_d^2 of each length, or summed where there is one."""
-    xp = namespace(X)
-    scale = asarray(np.broadcast_to(np.asarray(lengths, dtype=np.float64), (X.shape[1],)).copy(), X)
+    xp, scale, same = namespace(X), _in_units(lengths, X), Z is X
     centre = xp.mean(Z, axis=0)
-    X, Z = (X - centre) / scale, (Z - centre) / scale
+    X = (X - centre) / scale
+    Z = X if same else (Z - centre) / scale
     each = xp.sum(H, axis=1) @ X**2 + xp.sum(H, axis=0) @ Z**2 - 2.0 * xp.sum(X * (H @ Z), axis=0)
     every = to_numpy(each)
     return list(every) if kernel.anisotropic else [float(every.sum())]
@@ -190,14 +203,20 @@ def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any]
         own = profile_of(k)
         return own.value(squared_distances(X, Z, lengths_of(k), own.smooth))
 
-    def slopes(k: Any, X: Array, Z: Array, T: Array, known: Array) -> list[float]:
+    def slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -> list[float]:
         if not _free(k, "length_scale"):
             return []
         own, lengths = profile_of(k), lengths_of(k)
-        weight = known if own.weight is own.value else own.weight(squared_distances(X, Z, lengths, own.smooth))
-        return _length_slopes(k, X, Z, T * weight, lengths)
+        if own.weight is own.value:
+            return _length_slopes(k, X, Z, T * _known_value(k, X, Z, known), lengths)
+        weight = own.weight(squared_distances(X, Z, lengths, own.smooth))
+        weight *= T
+        return _length_slopes(k, X, Z, weight, lengths)
 
-    return CrossKernel(value, slopes, lambda k, X: _ones(X), lambda k, X, t: _no_slopes(k))
+    def none(k: Any, X: Array, t: Array) -> list[float]:
+        return [0.0] * np.size(k.length_scale) if _free(k, "length_scale") else []
+
+    return CrossKernel(value, slopes, lambda k, X: _ones(X), none)
 
 
 _RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale)
@@ -214,8 +233,9 @@ def _quadratic_value(k: Any, X: Array, Z: Array) -> Array:
     return (1.0 + squared_distances(X, Z, k.length_scale, True) / (2.0 * k.alpha)) ** (-k.alpha)
 
 
-def _quadratic_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+def _quadratic_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -> list[float]:
     xp, r2, out = namespace(X), squared_distances(X, Z, k.length_scale), []
+    value = _known_value(k, X, Z, known)
     u = r2 / (2.0 * k.alpha)
     if _free(k, "alpha"):
         out.append(k.alpha * _sum(T * value * (u / (1.0 + u) - xp.log1p(u))))
@@ -229,9 +249,9 @@ def _periodic_value(k: Any, X: Array, Z: Array) -> Array:
     return _exp(-2.0 * (namespace(r).sin(np.pi / k.periodicity * r) / k.length_scale) ** 2)
 
 
-def _periodic_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+def _periodic_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -> list[float]:
     xp, phase, out = namespace(X), np.pi / k.periodicity * _root(squared_distances(X, Z, 1.0)), []
-    sine, weighted = xp.sin(phase), T * value * (4.0 / k.length_scale**2)
+    sine, weighted = xp.sin(phase), T * _known_value(k, X, Z, known) * (4.0 / k.length_scale**2)
     if _free(k, "length_scale"):
         out.append(_sum(weighted * sine * sine))
     if _free(k, "periodicity"):
@@ -257,7 +277,7 @@ def _dot_slopes(k: Any, T: Array) -> list[float]:
 
 
 # -- the tree ------------------------------------------------------------------------------------------
-def _sum_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+def _sum_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array | None) -> list[float]:
     return [*cross_slopes(k.k1, X, Z, T), *cross_slopes(k.k2, X, Z, T)]
 
 
@@ -270,8 +290,8 @@ def _product_value(k: Any, X: Array, Z: Array) -> Array:
     return cross(k.k1, X, Z) * cross(k.k2, X, Z)
 
 
-def _product_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
-    out: list[float] = []
+def _product_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -> list[float]:
+    out, value = list[float](), _known_value(k, X, Z, known)
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
         if type(one).__name__ == "ConstantKernel":
             out += [_sum(T * value)] if _free(one, "constant_value") else []
@@ -290,7 +310,7 @@ def _product_variance_slopes(k: Any, X: Array, t: Array) -> list[float]:
     return [*first, *variance_slopes(k.k2, X, t * variances(k.k1, X))]
 
 
-def _power_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array) -> list[float]:
+def _power_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array | None) -> list[float]:
     inner = cross(k.kernel, X, Z)
     return list(cross_slopes(k.kernel, X, Z, k.exponent * T * inner ** (k.exponent - 1), inner))
 
@@ -353,8 +373,12 @@ def _table() -> dict[type, CrossKernel]:
         ScaledRBF: _SCALED_RBF,
         sk.Matern: _MATERN,
         ScaledMatern: _SCALED_MATERN,
-        sk.RationalQuadratic: _RBF._replace(value=_quadratic_value, slopes=_quadratic_slopes),
-        sk.ExpSineSquared: _RBF._replace(value=_periodic_value, slopes=_periodic_slopes),
+        sk.RationalQuadratic: CrossKernel(
+            _quadratic_value, _quadratic_slopes, lambda k, X: _ones(X), lambda k, X, t: _no_slopes(k)
+        ),
+        sk.ExpSineSquared: CrossKernel(
+            _periodic_value, _periodic_slopes, lambda k, X: _ones(X), lambda k, X, t: _no_slopes(k)
+        ),
         sk.ConstantKernel: CrossKernel(
             _constant_value,
             lambda k, X, Z, T, value: _constant_slopes(k, T),

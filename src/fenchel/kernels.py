@@ -22,6 +22,7 @@ from .linalg.machine import over_rows
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
+_FEW_PAIRS = 1 << 14  # of rows: one block
 KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # words of formulas, by smoothness
 
 
@@ -37,8 +38,8 @@ def evaluate(kernel: Kernel, X: Array, Y: Array | None = None) -> Array:
     array([[2.    , 1.2131],
            [1.2131, 2.    ]])
     """
-    refuse_foreign(kernel)
     if not is_known(kernel):  # a user's kernel may know more of its diagonal than ``diag`` says
+        refuse_foreign(kernel)
         own = kernel(to_numpy(X)) if Y is None else kernel(to_numpy(X), to_numpy(Y))
         return asarray(np.ascontiguousarray(own, dtype=np.float64), X)
     X = asarray(X, X)
@@ -49,7 +50,10 @@ def evaluate(kernel: Kernel, X: Array, Y: Array | None = None) -> Array:
     def block(some: slice) -> None:
         K[some, :] = cross(kernel, X[some, :], Z)
 
-    over_rows(n, m, block, is_numpy(X))
+    if is_numpy(X) and n * m <= _FEW_PAIRS:
+        K = cross(kernel, X, Z)
+    else:
+        over_rows(n, m, block, is_numpy(X))
     return K if Y is not None else dense.set_diagonal(K, variances(kernel, X))
 
 
@@ -73,14 +77,16 @@ def contract(kernel: Kernel, X: Array, G: Array, K: Array | None = None) -> np.n
     >>> contract(kernel, X, G).round(4), np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1]).round(4)
     (array([6.4261, 2.4261]), array([6.4261, 2.4261]))
     """
-    refuse_foreign(kernel)
+    if not is_known(kernel):
+        refuse_foreign(kernel)
     X = asarray(X, X)
-    n, index = X.shape[0], np.arange(X.shape[0])
+    n = X.shape[0]
 
     def block(some: slice) -> np.ndarray:
-        T, own = G[some, :] + 0.0, index[some]
+        T, own = G[some, :] + 0.0, np.arange(some.start, some.stop)
         T[own - some.start, own] = 0.0
-        return cross_slopes(kernel, X[some, :], X, T, None if K is None else K[some, :])
+        rows = X if some.stop - some.start == n else X[some, :]
+        return cross_slopes(kernel, rows, X, T, None if K is None else K[some, :])
 
     apart = variance_slopes(kernel, X, dense.diagonal_of(G))
     return np.asarray(sum(over_rows(n, n, block, is_numpy(X))) + apart)

@@ -197,7 +197,7 @@ class Problem:
     def start_from(self, start: Any) -> Array:
         """A user's start: an s (N,), (N, P), or a Solution of the same shape."""
         value = self._coordinates_of(start) if hasattr(start, "posterior") else start
-        s = numeric("infer", "start", to_numpy(value) if hasattr(value, "__array_namespace__") else value)
+        s = numeric("infer", "start", value if namespace(value) is np else to_numpy(value))
         P = len(self.bound.layout) if self.bound.convex else 2 * self.mt.shape[1]
         s = s[:, None] if s.ndim == 1 and P == 1 else s
         if s.shape != (self.n_observations, P):

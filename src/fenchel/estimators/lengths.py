@@ -43,9 +43,7 @@ _FEWEST, _MORE = 8, 2  # evaluations of the evidence that learning takes, and fo
 _EACH, _COLD = 2.5, 8  # Newton iterations of one of them, and of a fit without a start
 
 
-def announce(
-    where: str, n: int, n_classes: int, n_theta: int, learned: str = "kernel_", device: Any = None
-) -> None:
+def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "kernel_", device: Any = None) -> None:
     """Warn what a fit of n >= MANY rows will cost and what to do instead; refuse one that memory cannot hold.
 
     ``learned`` names the attributes that a fit to a sample hands on. Of a ``device`` only the memory is looked at.

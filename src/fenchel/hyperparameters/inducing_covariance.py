@@ -167,5 +167,3 @@ def _products(means: Array, left: list[tuple[int, int, Array]], M: int) -> Array
     for _, _, rest in left:
         total = total + (rest @ namespace(rest).linalg.solve(_from_identity(rest), rest))[:M, :M]
     return total
-
-

@@ -22,7 +22,7 @@ import numpy as np
 from ..checks import count, finite, numeric, scalar
 from ..files import searched
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import ArrayLike, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
 from ..priors.pivots import choose_rows
 from ..solvers.base import Callback, reporting
 from .base import Evaluated, Learned
@@ -250,7 +250,7 @@ class _Run:
         assert self.learned is not None
         return self.learned
 
-    def points(self, points: np.ndarray) -> None:
+    def points(self, points: Array) -> None:
         self.family = self.family.with_points(points)
 
     def stage(self, size: int, given: Any, allowed: float, report: Callback | None) -> None:
@@ -372,7 +372,7 @@ class _Run:
         if post.predictors.n_predictors > 1:
             return None
         prior = family.at(self.found.theta[: family.theta.size])
-        root = np.linalg.cholesky(np.asarray(post.latent_covariance()))
+        root = asarray(np.linalg.cholesky(to_numpy(post.latent_covariance())), post.alpha)
         h = to_numpy(prior.design.times(post.latent_mean)) + np.ravel(to_numpy(prior.offset))
         rho = to_numpy(prior.design.row_squares(root)) + to_numpy(prior.extra_variance)
         return SimpleNamespace(posterior=SimpleNamespace(mean=h, variance=rho))

@@ -179,7 +179,7 @@ class PairSums:
             pairs = pairwise(edges)
             return sum((1.0 if i == start else 2.0) * sums(some, slice(i, j)) for i, j in pairs)
 
-        return to_numpy(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, rows)])))  # type: ignore[arg-type]
+        return to_numpy(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, rows)])))
 
     def is_affordable(self, n_predictors: int) -> bool:
         """Whether R may be multiplied with the features."""

@@ -1,8 +1,7 @@
 """Dense symmetric matrices on a device, in place: by halves, and by blocks of rows of the lower triangle.
 
-``dense.py`` has the same names for numpy, and hands over what is not numpy's. A matrix of N rows that fills a quarter of
-a device can be factorised and inverted there: no temporary is as large as a quarter of it. A symmetric or triangular
-matrix is valid in its lower triangle only.
+``dense.py`` has the same for numpy, and hands over what is not. No temporary is as large as the matrix, of which a
+device may hold three or four. A symmetric or triangular matrix is valid in its lower triangle only.
 """
 
 from __future__ import annotations

@@ -154,6 +154,8 @@ def over_rows(n: int, width: int, one: Callable[[slice], T], host: bool) -> list
     if not host:
         step = max(1, _DEVICE_BLOCK // max(1, width))
         return [one(slice(i, min(n, i + step))) for i in range(0, n, step)]
+    if n * width <= _CACHE:
+        return [one(slice(0, n))]
     parts = on_every_core(n, width, lambda start, stop: [one(some) for some in blocks(start, stop, width)])
     return [each for part in parts for each in part]
 
