@@ -165,7 +165,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     device: Any = None
 
     takes_tensors = True
-    _tensor_device: Any = None  # of the X of the last fit, where it was a tensor on one
+    _tensor_device = None  # of the X of the last fit, where it was a tensor on one
     learn_likelihood = True
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 

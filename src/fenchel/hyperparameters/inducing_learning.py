@@ -13,16 +13,17 @@ the exception, ``InterruptedLearning.finished``.
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ..checks import count, finite, numeric, scalar
+from ..checks import callers_line, count, finite, numeric, scalar
 from ..files import searched
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, out_of_memory, to_numpy
 from ..priors.pivots import choose_rows
 from ..solvers.base import Callback, reporting
 from .base import Evaluated, Learned
@@ -192,6 +193,12 @@ def _grown(
             if finished is None:
                 raise
             raise InterruptedLearning(finished) from None
+        except Exception as error:
+            if finished is None or not out_of_memory(error):
+                raise
+            finished.ending = f"memory ended with {size} points, and the fit is that of {finished.loss.n_points}"
+            warnings.warn(f"learn_inducing: {finished.ending}", UserWarning, stacklevel=callers_line())
+            break
         spent = time.perf_counter() - began
         stages.append(
             {
