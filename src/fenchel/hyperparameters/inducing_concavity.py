@@ -31,7 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..cross_kernels import variances
-from ..linalg.arrays import Array, Seed, asarray, to_numpy
+from ..linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from ..priors.inducing import InducingPoints
 from ..solvers.solution import Solution
 from .inducing_loss import ApproximationLoss, PairSums, asarray_rows
@@ -59,7 +59,7 @@ class _Concavity(PairSums):
         super().__init__(prior, post.alpha, post.lam)
         h, rho = (x[asarray_rows(self.index, x)] for x in post.moments)
         self.h, self.rho, self.lam = h, rho, post.lam[asarray_rows(self.index, h)][:, 0]
-        self.V, self.m = to_numpy(post.latent_covariance()), to_numpy(post.latent_mean)
+        self.V, self.m = post.latent_covariance(), to_numpy(post.latent_mean)
         self.data = {name: x[asarray_rows(self.index, x)] for name, x in solution._rows.items()}
         self.objective = solution.likelihood.objective
 
@@ -80,29 +80,31 @@ class _Concavity(PairSums):
         rho, lam = to_numpy(self.rho)[:, 0], to_numpy(lam)
         ratio = np.log(np.maximum(rho, TINY) / np.maximum(v, TINY))
         spreads = float(lam @ (2.0 * rho - v - v * ratio)) - 2.0 * float(np.log(np.diag(L)).sum())
-        spreads += float(np.trace(self.V)) - self.m.size - float(np.linalg.slogdet(self.V)[1])
+        V = to_numpy(self.V)
+        spreads += float(np.trace(V)) - self.m.size - float(np.linalg.slogdet(V)[1])
         means = 0.5 * (max(0.0, quadratic) + float(residual @ residual))
         return means, max(0.0, 0.5 * spreads), 0.5 * error
 
     def at_better_q(self) -> tuple[float, float, float]:
         """elbo(q') - elbo_M, and the parts of the means and of the spreads."""
-        G, lam, V = to_numpy(self.design.toarray()), to_numpy(self.lam), self.V
+        G, lam, V, xp = self.design.toarray(), self.lam, self.V, namespace(self.V)
+        c, m = asarray(self.c, lam), asarray(self.m, lam)
         J, H, squares = self.remainder_products(lam, G, V)  # R Lam G, G' Lam R Lam G, tr(E^2)
         GV = G @ V
-        T = self.c - 2.0 * np.sum(GV * J, axis=1) + np.sum((GV @ H) * GV, axis=1)
-        T = np.maximum(T, 0.0)
+        T = c - 2.0 * xp.sum(GV * J, axis=1) + xp.sum((GV @ H) * GV, axis=1)
+        T = xp.where(T > 0.0, T, xp.zeros_like(T))
         before = self._loss(self.rho)
-        value, alpha, own = self._loss(self.rho - self.c[:, None] + T[:, None])
-        gain = -0.5 * float(np.sum((V @ H) * V)) - float(np.sum(value - before[0]))
-        d, moved = own - lam, G.T @ alpha + self.m
+        value, alpha, own = self._loss(self.rho - c[:, None] + T[:, None])
+        gain = -0.5 * float(xp.sum((V @ H) * V)) - float(xp.sum(value - before[0]))
+        d, moved = own - lam, G.T @ alpha + m
         self.alpha = alpha[:, None]
         quadratic = self.quadratic(np.random.default_rng(0))[0]
 
-        def coupling(some: slice, others: slice) -> np.ndarray:
-            K = to_numpy(self.kernel_block(some, others)) + self.level
-            return np.array([d[some] @ ((K * (GV[some] @ G[others].T)) @ d[others])])
+        def coupling(some: slice, others: slice) -> Array:
+            K = self.kernel_block(some, others) + self.level
+            return (d[some] @ ((K * (GV[some, :] @ G[others, :].T)) @ d[others]))[None]
 
         a = max(0.0, float(self.every_pair(coupling)[0]))
-        b = float(np.abs(d) @ np.sqrt((to_numpy(variances(self.kernel, self.X)) + self.level) * T))
+        b = float(xp.abs(d) @ xp.sqrt((variances(self.kernel, self.X) + self.level) * T))
         spreads = 0.5 * (np.sqrt(0.5 * squares) + np.sqrt(a + b * b)) ** 2
         return gain, 0.5 * (max(0.0, quadratic) + float(moved @ moved)), float(spreads)

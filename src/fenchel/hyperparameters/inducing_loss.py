@@ -36,6 +36,7 @@ from ..solvers.solution import Solution
 PAIRS = 1e10  # of rows, up to which every one is looked at: some 10 seconds on two cores
 DEVICE_PAIRS = 1e12  # the same on a device
 WORK = 2e12  # multiplications up to which R is multiplied with the features: a minute on two cores
+DEVICE_WORK = 5e14  # the same on a device: some 10 seconds
 FEWEST_DRAWS = 400  # rows that an estimate is made of, at least
 _ROWS, _COLUMNS = 256, 1024  # of a block of pairs: it stays in cache
 _DEVICE_BLOCK = 4096, 16384  # the same on a device
@@ -124,7 +125,7 @@ def approximation_loss(
     c = asarray(to_numpy(prior.extra_variance), lam)
     spreads = 0.5 * float(namespace(lam).sum(lam * c[:, None]))
     if not error and means + spreads + gap > enough and sums.is_affordable(lam.shape[1]):
-        spreads -= 0.5 * min(2.0 * spreads, sums.log_determinants(to_numpy(lam), to_numpy(post.latent_covariance())))
+        spreads -= 0.5 * min(2.0 * spreads, sums.log_determinants(lam, post.latent_covariance()))
     return ApproximationLoss(means + spreads + gap, 0.5 * error, means, spreads, gap, certificate, M)
 
 
@@ -183,33 +184,39 @@ class PairSums:
 
     def is_affordable(self, n_predictors: int) -> bool:
         """Whether R may be multiplied with the features."""
-        return is_numpy(self.alpha) and 4.0 * n_predictors * float(self.n) ** 2 * self.M <= WORK
+        most = WORK if is_numpy(self.alpha) else DEVICE_WORK
+        return 4.0 * n_predictors * float(self.n) ** 2 * self.M <= most
 
-    def remainder_products(self, lam: np.ndarray, G: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def remainder_products(self, lam: Array, G: Array, V: Array) -> tuple[Array, Array, float]:
         """J = R Lam G, H = G' Lam J and tr(E^2), E = (Lam - Lam V_Q Lam) R, for lam (n,), features G and V of q."""
-        points, weighted = G[:, : self.M], lam[:, None] * G
-        J = np.zeros_like(G)
+        points, weighted, xp = G[:, : self.M], lam[:, None] * G, namespace(G)
+        J = xp.zeros_like(G)
+        rows, columns = (_ROWS, _COLUMNS) if is_numpy(G) else _DEVICE_BLOCK
 
         def strip(start: int) -> float:
-            some, square = slice(start, min(self.n, start + _ROWS)), 0.0
-            for i in range(0, self.n, _COLUMNS):
-                others = slice(i, min(self.n, i + _COLUMNS))
-                R = to_numpy(self.kernel_block(some, others)) - points[some] @ points[others].T
-                J[some] += R @ weighted[others]
+            some, square = slice(start, min(self.n, start + rows)), 0.0
+            mine = J[some, :]
+            for i in range(0, self.n, columns):
+                others = slice(i, min(self.n, i + columns))
+                R = self.kernel_block(some, others)
+                R -= points[some, :] @ points[others, :].T
+                mine += R @ weighted[others, :]
                 square += float(lam[some] @ (R * R @ lam[others]))
             return square
 
-        squares = float(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, _ROWS)])))
+        squares = float(sum(self.in_parallel([partial(strip, i) for i in range(0, self.n, rows)])))
         H = weighted.T @ J
-        squares += float(np.sum((V @ H) * (V @ H).T)) - 2.0 * float(np.sum(V * (J.T @ (lam[:, None] * J))))
+        squares += float(xp.sum((V @ H) * (V @ H).T)) - 2.0 * float(xp.sum(V * (J.T @ (lam[:, None] * J))))
         return J, H, max(0.0, squares)
 
-    def log_determinants(self, lam: np.ndarray, V: np.ndarray) -> float:
+    def log_determinants(self, lam: Array, V: Array) -> float:
         """A number below log|I + A|, summed over predictors: lam (N, C), V (L, L) or (C, L, L)."""
-        G, total = to_numpy(self.design.toarray()), 0.0
-        for own, covariance in zip(lam[self.index].T, V if V.ndim == 3 else [V], strict=True):
-            _, H, second = self.remainder_products(own, G, covariance)
-            first = float(own @ self.c) - float(np.sum(covariance * H))
+        G, c, total = self.design.toarray(), asarray(self.c, lam), 0.0
+        own = lam[asarray_rows(self.index, lam)]
+        for k in range(own.shape[1]):
+            covariance = V if V.ndim == 2 else V[k, :, :]
+            _, H, second = self.remainder_products(own[:, k], G, covariance)
+            first = float(own[:, k] @ c) - float(namespace(V).sum(covariance * H))
             if first > 0.0 and second > 0.0:
                 total += first**2 / second * float(np.log1p(second / first))
         return total
