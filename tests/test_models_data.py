@@ -97,7 +97,7 @@ def test_missing_y_is_predicted(data):
     without = fenchel.fit("y ~ x + (1|g)", data.drop(range(10)))
     np.testing.assert_allclose(fit.predict(), without.predict(data), rtol=1e-6)
     with pytest.raises(ValueError, match="every y is NaN"):
-        fenchel.Model("y ~ x", data.assign(y=np.nan))
+        fenchel.Model("y ~ x", data.assign(y=np.nan)).fit()
 
 
 def test_infinite_and_undefined_numbers(data):

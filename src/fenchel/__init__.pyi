@@ -54,6 +54,7 @@ from .models import Normal as Normal
 from .models import calibrate as calibrate
 from .models import compare as compare
 from .models import fit as fit
+from .models import power as power
 from .models.regressor import FormulaRegressor as FormulaRegressor
 from .outlines import neighbours as neighbours
 from .priors import DenseCovariance as DenseCovariance

@@ -68,11 +68,11 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         self.curvatures = curvatures
 
     @classmethod
-    def of_prior(cls, prior: Prior) -> Self:
-        """A prior of one predictor as q itself: nothing is observed."""
-        everyone = prior.bind(1, 1, False)
+    def of_prior(cls, prior: Prior, n: int = 1) -> Self:
+        """A prior of one predictor as q itself at n rows: nothing is observed."""
+        everyone = prior.bind(n, 1, False)
         none = 0.0 * everyone.mt
-        return cls(everyone, np.arange(1), everyone.at(none), (none, none), (everyone.mt, everyone.variance))
+        return cls(everyone, np.arange(n), everyone.at(none), (none, none), (everyone.mt, everyone.variance))
 
     def shaped(self, x: Array) -> Array:
         """(..., C) without its last axis where C = 1."""

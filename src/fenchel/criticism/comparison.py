@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from scipy.stats import chi2
 
 from ..checks import choice, numeric, problem
 from ..likelihoods.base import Likelihood, slice_rows
@@ -131,6 +132,8 @@ def compare(
     fits: Mapping[str, Any],
     *,
     by: str = "prediction",
+    groups: Any = None,
+    folds: Any = 10,
     effort: str = "fast",
     n_jobs: Jobs = None,
     progress: bool = False,
@@ -152,7 +155,13 @@ def compare(
 
     Parameters
     ----------
-    by : "prediction" or "evidence"
+    by : "prediction" (or "loo"), "leave_group_out", "k_fold", "evidence" or "likelihood"
+        "likelihood" is a table as R's ``anova(first, second)`` prints it: the log likelihood at each estimate, its
+        degrees of freedom as lme4 counts them, AIC, BIC, and of each model the likelihood ratio to the one above with
+        its p-value. It means what it means there where models are nested and priors flat.
+    groups : str or array, with "leave_group_out"
+        A column of the models, or one label for each row of the data.
+    folds : int, str or array, with "k_fold"
     effort : "fast" or "high"
         Of the bounds of the evidence.
     fits : dict of name to FittedModel, or to what ``loo``, ``leave_group_out`` or ``k_fold`` returned
@@ -169,6 +178,8 @@ def compare(
     >>> fits = {"line": fenchel.fit("y ~ x", data), "level": fenchel.fit("y ~ 1", data)}
     >>> list(fenchel.compare(fits).index)
     ['line', 'level']
+    >>> fenchel.compare(fits, by="likelihood")["df"].tolist()
+    [2.0, 3.0]
     >>> list(fenchel.compare({name: fit.k_fold(3) for name, fit in fits.items()}).index)
     ['line', 'level']
     """
@@ -176,17 +187,22 @@ def compare(
 
     if not isinstance(fits, Mapping) or len(fits) < 1:
         raise problem("compare", f"a {type(fits).__name__}", 'fitted models by name: {"one": fit, "two": other}')
-    choice("compare", "by", by, ("prediction", "evidence"))
+    choice("compare", "by", by, ("prediction", "loo", "leave_group_out", "k_fold", "evidence", "likelihood"))
+    if (groups is None) == (by == "leave_group_out"):
+        raise problem("compare", f"groups = {groups!r} with by = {by!r}", 'groups="column" with by="leave_group_out"')
     models = {name: fit for name, fit in fits.items() if not isinstance(fit, RowScores)}
+    if by not in ("prediction", "loo") and len(models) < len(fits):
+        raise problem("compare", f"predictions of rows with by = {by!r}", "fitted models")
     if by == "evidence":
-        if len(models) < len(fits):
-            raise problem("compare", "predictions of rows, which have no evidence", "fitted models")
         return compare_evidence(fits, effort)
+    if by == "likelihood":
+        return compare_likelihood(fits)
     kinds = {None if name in models else type(fit) for name, fit in fits.items()}
     if len(kinds) > 1:
         got = "predictions of different kinds: " + ", ".join(f"{name!r} {type(f).__name__}" for name, f in fits.items())
         raise problem("compare", got, "one kind", "Ask the same of every model, such as fit.leave_group_out(...).")
-    each = run_tasks(_left_out, list(models), models, where="compare", n_jobs=n_jobs, progress=progress)
+    shared = models, by, groups, folds
+    each = run_tasks(_left_out, list(models), shared, where="compare", n_jobs=n_jobs, progress=progress)
     scores: dict[str, RowScores] = {**fits, **dict(zip(models, each, strict=True))}
     densities = {name: np.asarray(score.log_density) for name, score in scores.items()}
     first, *others = densities
@@ -220,11 +236,7 @@ def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
     if len({*integrated.values()}) > 1:
         got = ", ".join(f"{name!r} {'is' if yes else 'is not'}" for name, yes in integrated.items())
         raise problem("compare", f"of some models theta is integrated out: {got}", "all of them, or none")
-    first, *others = fits
-    for name in others:
-        y, other = fits[first].observed, fits[name].observed
-        if y.shape != other.shape or not np.array_equal(y, other, equal_nan=True):
-            raise problem("compare", f"{first!r} and {name!r} are not of the same rows of y", "one response")
+    _same_response(fits)
     at = "points" if any(integrated.values()) else "mode"
     bounds = {name: fit.evidence_bounds(effort, at) for name, fit in fits.items()}
     rows = [(fits[name].evidence_estimate, b.lower, b.upper) for name, b in bounds.items()]
@@ -242,9 +254,37 @@ def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
     return table
 
 
-def _left_out(fits: Mapping[str, Any], name: str) -> RowScores:
-    """log p(y_n | the others) of every row of the data, NaN where it was left out or is unobserved."""
-    scores: RowScores = fits[name].loo()
+def compare_likelihood(fits: Mapping[str, Any]) -> pd.DataFrame:
+    """Log likelihoods at the estimates, those of fewer degrees of freedom first, with likelihood ratios."""
+    import pandas as pd
+
+    _same_response(fits)
+    found = {name: fit.log_likelihood() for name, fit in fits.items()}
+    rows = [(one.nobs, one.df, one.value, one.aic, one.bic) for one in found.values()]
+    table = pd.DataFrame(rows, index=list(found), columns=["nobs", "df", "logLik", "AIC", "BIC"])
+    table = table.sort_values("df", kind="stable")
+    ratio, more = 2.0 * table["logLik"].diff(), table["df"].diff()
+    nested = (more > 0.0) & (ratio >= 0.0)
+    return table.assign(chi2=ratio, df_more=more, p_value=np.where(nested, chi2.sf(ratio, more), np.nan))
+
+
+def _same_response(fits: Mapping[str, Any]) -> None:
+    """Refuse fits of other rows of y."""
+    first, *others = fits
+    for name in others:
+        y, other = fits[first].observed, fits[name].observed
+        if y.shape != other.shape or not np.array_equal(y, other, equal_nan=True):
+            raise problem("compare", f"{first!r} and {name!r} are not of the same rows of y", "one response")
+
+
+def _left_out(shared: tuple[Mapping[str, Any], str, Any, Any], name: str) -> RowScores:
+    """log p(y_n | what is left) of every row of the data, NaN where it was left out or is unobserved."""
+    models, by, groups, folds = shared
+    scores: RowScores
+    if by == "leave_group_out":
+        scores = models[name].leave_group_out(groups)
+    else:
+        scores = models[name].k_fold(folds) if by == "k_fold" else models[name].loo()
     return scores
 
 

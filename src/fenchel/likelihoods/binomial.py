@@ -59,6 +59,7 @@ class LogitLikelihood(Likelihood):
         "exact": ExactExpectation,
     }
     n_softpluses, softplus_scale = 1, 1.0
+    link_noise = np.pi**2 / 3.0
 
     def __init__(self, bound: str | type[Bound] = "best") -> None:
         self._choose(bound)

@@ -128,6 +128,7 @@ class Ordinal(Cumulative):
         "exact": ExactExpectation,
     }
     n_softpluses, softplus_scale = 2, 1.0
+    link_noise = np.pi**2 / 3.0
     word, aliases, ratio = "ordinal", ("cumulative", "ocat"), "odds_ratio"
     link = staticmethod(logit)
 

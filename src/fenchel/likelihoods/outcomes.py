@@ -30,12 +30,16 @@ LIMITS = {  # of y, by support
 }
 
 
+_STEP = 1e-4  # of eta, of a slope by differences
+
+
 class Predicted(Parametrised):
     """What y can be asked, given eta and over a normal eta."""
 
     support: str
     n_levels: int = 2  # of labels
     n_predictors: int
+    link_noise: float | None = None  # variance of the number behind y, where y says which of some ends it lies between
 
     @property
     def discrete(self) -> bool:
@@ -72,6 +76,16 @@ class Predicted(Parametrised):
         if self._states("predictive_variance"):
             return _at_points(self, eta, lambda own, h: own.predictive_variance(h, np.zeros_like(h)))
         return _at_points(self, eta, lambda own, h: numerical.moments(own, h)[1])
+
+    def link_variance(self, eta: np.ndarray, spread: float = 0.0) -> float:
+        """The variance of y about its mean on the scale of eta (N,), averaged over the rows: that of the number behind
+        labels and trials, or Var[y | eta] / (dE[y | eta] / deta)^2. ``spread`` is a variance of eta beside these.
+        """
+        eta = np.asarray(eta, dtype=np.float64)
+        if self.link_noise is not None:
+            return self.link_noise
+        slope = (self.mean_at(eta + _STEP) - self.mean_at(eta - _STEP)) / (2.0 * _STEP)
+        return float(np.mean(self.variance_at(eta) / slope**2))
 
     def probabilities_at(self, eta: np.ndarray) -> np.ndarray:
         """P(y = k | eta) of levels: the shape of eta and one more axis, of the K levels."""

@@ -160,6 +160,8 @@ def _by_width(a: Array, b: Array, narrow: Array) -> tuple[Array, ...]:
 class ProbitLikelihood(Likelihood):
     """A normal distribution function as link: what binary and ordered levels share."""
 
+    link_noise = 1.0
+
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         marks = list(self.landmarks(rows))
         return expected_loss(self.derivatives, lambda g: expect_near(g, h[:, 0], rho[:, 0], marks), h, rho, rows)

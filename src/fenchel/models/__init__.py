@@ -10,9 +10,10 @@
 from ..criticism import compare
 from ..files import load
 from ..hyperparameters.priors import Normal
+from .before_data import power
 from .calibrating import calibrate
 from .fitted import FittedModel
 from .model import Model, fit
 from .stated_priors import PC
 
-__all__ = ["PC", "FittedModel", "Model", "Normal", "calibrate", "compare", "fit", "load"]
+__all__ = ["PC", "FittedModel", "Model", "Normal", "calibrate", "compare", "fit", "load", "power"]

@@ -14,23 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from ..checks import choice, count, instance, problem
+from ..checks import choice, count, instance
 from ..hyperparameters.integration import integrate
 from ..hyperparameters.learning import learn
-from ..hyperparameters.priors import Normal, distribution
-from ..inference import infer
-from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
 from ..tasks import Jobs, Stopped, run_tasks
 from .model import Model
+from .prior_draws import ThetaPrior, draw_data
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 _SHOWN = 4  # latents of each term, and rows, that are looked at
-_OWN = 0.5  # sd of a prior of a likelihood's parameter, on its learning scale, where the model has none
-_FARTHEST = 1e12  # data beyond this are not fitted
 _SMALL = 1e-3  # a p-value below which a quantity is said not to be calibrated
 
 
@@ -122,7 +118,7 @@ def calibrate(
     instance("calibrate", "model", model, Model, 'Model("y ~ x + (1|g)", data)')
     n = count("calibrate", "n", n, 20)
     choice("calibrate", "method", method, ("auto", "grid", "ccd", None))
-    prior = _prior_of(model)
+    prior = ThetaPrior.of("calibrate", model)
     seeds = np.random.default_rng(rng).integers(0, 2**63, n)
     shared = (model, prior, method, evidence)
     try:
@@ -140,65 +136,13 @@ def _gathered(found: list[tuple[dict[str, float], bool]]) -> Calibration:
     return Calibration.of(pd.DataFrame([part[0] for part in found]), np.array([part[1] for part in found]))
 
 
-# -- the prior ----------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class _Prior:
-    """Of theta: the distribution function of each entry on a grid, and the likelihood with proper priors of its own."""
-
-    tables: list[tuple[np.ndarray, np.ndarray]]
-    likelihood: Likelihood
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        return np.array([np.interp(rng.random(), total, at) for at, total in self.tables])
-
-
-def _prior_of(model: Model) -> _Prior:
-    likelihood, tables = _proper(model), []
-    for term in model.sum.effects:
-        for h in term.hyperparameters:
-            if h.prior is None:
-                got, cure = f"{h.name!r} of {term.name} has a flat prior", f"priors={{{str(term.name)!r}: PC(sd=1)}}."
-                raise problem("calibrate", got, "a proper one to draw from", cure)
-            tables.append(distribution(h.prior, h.bounds))
-    bounds = likelihood.theta_bounds(model.target.y)
-    priors = [entry.prior for entry in likelihood.entries()]
-    tables += [distribution(prior, (float(b[0]), float(b[1]))) for prior, b in zip(priors, bounds, strict=True)]
-    return _Prior(tables, likelihood)
-
-
-def _proper(model: Model) -> Likelihood:
-    """The likelihood with priors about where its parameters start, but for those that were stated."""
-    likelihood = model.target.likelihood
-    for p in likelihood.learned:
-        if np.ndim(p.of(likelihood)):
-            got = f"{likelihood.name} learns several numbers as its {p.name}"
-            raise problem("calibrate", got, "a likelihood whose parameters are one number each")
-    priors: list[Any] = []
-    for name, entry, start in zip(model.own_priors.names, likelihood.entries(), likelihood.theta, strict=True):
-        stated = name in model.own_priors.stated
-        if stated and entry.prior is None:
-            raise problem("calibrate", f"{name!r} has a flat prior", "a proper one to draw from")
-        priors.append(entry.prior if stated else Normal(float(start), _OWN))
-    return likelihood.with_priors(priors) if priors else likelihood
-
-
 # -- one data set -------------------------------------------------------------------------------------------
-def _one(shared: tuple[Model, _Prior, str | None, str], seed: int) -> tuple[dict[str, float], bool]:
+def _one(shared: tuple[Model, ThetaPrior, str | None, str], seed: int) -> tuple[dict[str, float], bool]:
     """Where the truth lies in the posterior of each quantity, and whether the fit converged."""
     model, prior, method, evidence = shared
     rng, family, likelihood = np.random.default_rng(seed), model.sum.family(), prior.likelihood
     theta = prior.draw(rng)
-    n_own = likelihood.theta.size
-    own = theta[theta.size - n_own :]
-    truth = likelihood.with_theta(own) if n_own else likelihood
-    nothing = infer(truth, family.at(theta[: theta.size - n_own]), np.full(model.target.y.shape, np.nan)).posterior
-    z = to_numpy(nothing.sample_latents(1, rng))[0]
-    everyone: Any = nothing.predictors
-    eta = to_numpy(everyone.mt)[:, 0] + to_numpy(everyone.designs[0].times(z - to_numpy(nothing.latent_mean)))
-    y = np.asarray(truth.lenient().draw(eta[:, None], rng), dtype=np.float64)[:, 0]
-    if not (np.isfinite(y).all() and np.abs(y).max(initial=0.0) < _FARTHEST):
-        raise problem("calibrate", "the priors made data beyond 1e12", "tighter ones", "Model(..., fixed_sd=1).")
-    y = np.where(model.target.seen > 0.0, y, np.nan)
+    z, eta, y = draw_data("calibrate", model, likelihood, theta, rng)
     found = learn(likelihood, family, y, weights=model.target.weights)
     u: dict[str, float] = {}
     post: Any = found.solution.posterior

@@ -38,7 +38,15 @@ QUESTIONS = (
     "leave_group_out",
     "k_fold",
     "waic",
+    "residuals",
+    "residual_tests",
+    "influence",
+    "r2",
+    "variance_shares",
+    "log_likelihood",
+    "sensitivity",
     "plot",
+    "plot_residuals",
     "plot_check",
     "plot_joint",
     "plot_map",
@@ -66,6 +74,7 @@ class Limit:
     instead: Mapping[str, str]
 
 
+_OF_RESIDUALS = ("residuals", "residual_tests", "influence", "r2", "variance_shares", "sensitivity", "plot_residuals")
 _ONE_PART = {
     name: f"fit.count.{name} of the counts above 0, or fit.zero.{name} of the zeros"
     for name in (
@@ -80,6 +89,7 @@ _ONE_PART = {
             "leave_group_out",
             "k_fold",
         ),
+        *_OF_RESIDUALS,
         *("plot", "plot_check", "plot_joint", "plot_map", "to_arviz"),
     )
 }
@@ -104,6 +114,8 @@ LIMITS = {
                 ("means", "comparisons", "slopes"), f"predict at rows that differ in the column, or {_DRAWS}"
             ),
             "waic": "loo()",
+            **dict.fromkeys(_OF_RESIDUALS, "loo(), log densities of rows from the others"),
+            "log_likelihood": "elbo, a lower bound of the evidence, or loo()",
             "to_arviz": _DRAWS,
             "plot": _TABLES,
             "plot_map": _TABLES,
@@ -115,7 +127,11 @@ LIMITS = {
     "cox": Limit(
         "Cox",
         "a Cox model has a hazard over time, and no one mean of a row",
-        {"predict": _HAZARD, "exceedance": _HAZARD, "simulate": _HAZARD},
+        {
+            **{"predict": _HAZARD, "exceedance": _HAZARD, "simulate": _HAZARD},
+            **dict.fromkeys(_OF_RESIDUALS, 'plot_check("groups"), survival beside Kaplan and Meier\'s'),
+            "log_likelihood": "elbo, a lower bound of the evidence, or loo()",
+        },
     ),
     "iterative": Limit(
         "iterative engine",
@@ -128,6 +144,7 @@ LIMITS = {
             "waic": 'engine="direct"',
             "leave_group_out": 'engine="direct", or groups held out and predicted',
             "k_fold": 'engine="direct", or folds held out and predicted',
+            **dict.fromkeys((*_OF_RESIDUALS, "log_likelihood"), 'engine="direct"'),
             "to_arviz": "sample, which draws eta and y",
         },
     ),
@@ -138,7 +155,8 @@ LIMITS = {
             (
                 *("corrected", "evidence_bounds", "proved", "loo", "leave_group_out", "k_fold", "waic", "simulate"),
                 *("contrast", "means", "comparisons", "slopes"),
-                *("observed", "plot_check", "report", "to_arviz"),
+                *_OF_RESIDUALS,
+                *("log_likelihood", "observed", "plot_check", "report", "to_arviz"),
             ),
             _HELD_OUT,
         ),

@@ -5,6 +5,7 @@
     log_likelihood          log p(y_n | eta_n, theta)
     observed_data           y
     constant_data           exposure, trials and the numbers among the covariates
+    prior, prior_predictive coefficients, effects and hyperparameters, and y, as the priors make them, where asked for
 
 Draws are independent; they are dealt out to chains because diagnostics expect some. Where hyperparameters are
 integrated out each draw of latents, y and log-likelihood is of a fit at a theta near the one that is drawn with it.
@@ -24,6 +25,7 @@ from ..linalg.machine import physical_memory
 from ..terms.slopes import joined
 from . import predictions, tables
 from .fixed import reported_shift
+from .prior_draws import ThetaPrior, draw_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
 _SHARE = 0.25  # of the machine's memory that the draws may take
 
 
-def to_arviz(fit: FittedModel, draws: int, chains: int, rng: Seed, predictive: bool) -> Any:
+def to_arviz(fit: FittedModel, draws: int, chains: int, rng: Seed, predictive: bool, prior: int = 0) -> Any:
     """An InferenceData of ArviZ 0.x, or a DataTree for ArviZ 1.x, whichever is installed."""
     arviz = optional("to_arviz", "arviz")
     groups = datasets(
         fit, count("to_arviz", "draws", draws, 1), count("to_arviz", "chains", chains, 1), rng, predictive
     )
+    if prior:
+        groups |= prior_datasets(fit, count("to_arviz", "prior", prior, 1), rng)
     if int(arviz.__version__.partition(".")[0]) < 1:
         return arviz.InferenceData(**groups)
     return optional("to_arviz", "xarray").DataTree.from_dict(groups)
@@ -53,6 +57,20 @@ def datasets(fit: FittedModel, draws: int, chains: int, rng: Seed, predictive: b
         got = f"{size} draws at {n} rows take {needed / 2**30:.1f} GiB"
         raise problem("to_arviz", got, f"at most {there / 2**30:.1f}", "predictive=False leaves the rows out.")
     return _Export(fit, draws, chains, np.random.default_rng(rng)).groups(predictive)
+
+
+def prior_datasets(fit: FittedModel, size: int, rng: Seed) -> dict[str, Any]:
+    """The groups prior and prior_predictive, one chain of ``size`` draws."""
+    rng, model = np.random.default_rng(rng), fit.model
+    prior = ThetaPrior.of("to_arviz", model)
+    thetas = np.stack([prior.draw(rng) for _ in range(size)])
+    drawn = [draw_data("to_arviz", model, prior.likelihood, theta, rng) for theta in thetas]
+    out = _Export(fit, size, 1, rng)
+    out.theta, out.latents = thetas, np.stack([one.latents for one in drawn])
+    rows = {"row": _labels(model.data_index[model.kept])[out.seen]}
+    y = out.chained(np.stack([one.y for one in drawn])[:, out.seen])
+    predictive = out.dataset({str(model.response.name): (("chain", "draw", "row"), y)}, rows)
+    return {"prior": out.posterior(), "prior_predictive": predictive}
 
 
 class _Export:

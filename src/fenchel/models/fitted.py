@@ -34,14 +34,14 @@ from ..tasks import Jobs
 from . import averages, predictions, row_criteria
 from .capabilities import check
 from .fit_check import FitCheck, in_full
-from .fit_effects import FitEffects
+from .fit_names import FamiliarNames
 from .proved import Proved, bounds_of_fit, bounds_over_theta, proved_events
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class FittedModel(FitEffects, Stored):
+class FittedModel(FamiliarNames, Stored):
     """What ``Model.fit`` returns.
 
     Attributes
@@ -377,13 +377,16 @@ class FittedModel(FitEffects, Stored):
         check(self, "report")
         return report(self, path, geometry or {})
 
-    def to_arviz(self, draws: int = 1000, *, chains: int = 4, rng: Any = 0, predictive: bool = True) -> Any:
+    def to_arviz(
+        self, draws: int = 1000, *, chains: int = 4, rng: Any = 0, predictive: bool = True, prior: int = 0
+    ) -> Any:
         """Draws for ArviZ: an InferenceData of ArviZ 0.x, a DataTree for ArviZ 1.x.
 
         Groups posterior (coefficients, effects over their levels), posterior_predictive, log_likelihood, observed_data
-        and constant_data; ``predictive=False`` leaves out all but the first. Draws are independent.
+        and constant_data; ``predictive=False`` leaves out all but the first. ``prior`` is how many draws the groups
+        prior and prior_predictive have; 0 leaves them out. Draws are independent.
         """
         from .export import to_arviz
 
         check(self, "to_arviz")
-        return to_arviz(self, draws, chains, rng, predictive)
+        return to_arviz(self, draws, chains, rng, predictive, prior)

@@ -25,6 +25,7 @@ from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
 from .accuracy import Dial
 from .base import ROW_NAMES, ModelSpec, Reduction, keep_arguments, model_statement
+from .before_data import MakesData
 from .compiler import Compiler, Scope
 from .cox import Cox
 from .fixed import FixedPart
@@ -47,7 +48,7 @@ _LOOSEST = 1e-3  # relative gap that a fit may ask for
 Options = tuple[float, Mapping[str, Any], Sequence[str]]  # fixed_sd, priors, and names that another part has
 
 
-class Model(Stated):
+class Model(MakesData, Stated):
     """A latent Gaussian model of a data frame, by a formula.
 
     Parameters
@@ -362,6 +363,7 @@ class Model(Stated):
         """
         from .engines import fit_directly, fit_iteratively, uses_iterative
 
+        self.response.check_observed()
         dial = Dial(accuracy, evidence, integrate)
         if checkpoint is not None and dial.method is None:
             advice = "Another fit in memory is over in seconds: leave it out."
@@ -376,8 +378,7 @@ class Model(Stated):
         search: dict[str, Any] = {"n_restarts": n_restarts, "rng": rng, "tol": 1e-10 if tol is None else tol}
         search |= {"progress": progress, "n_jobs": n_jobs}
         points = {"n_jobs": n_jobs, "checkpoint": checkpoint, "progress": progress}
-        models = [self._alone(), *self.others]
-        fits = [fit_directly(model, search, dial, points) for model in models]
+        fits = [fit_directly(model, search, dial, points) for model in (self._alone(), *self.others)]
         return self.reduction.invert(self, fits)
 
     def _alone(self) -> Model:

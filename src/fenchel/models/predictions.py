@@ -316,6 +316,22 @@ def latent_draws(fit: FitTables, size: int, rng: np.random.Generator) -> np.ndar
     return np.asarray(fit.posterior.sample_latents(size, rng))
 
 
+def draws_with_theta(fit: FitTables, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Of theta (size, n) and of all latents (size, L), latents of a fit at a theta near the one drawn with them.
+
+    Where theta is plugged in it is drawn by the curvature of the evidence, and the latents are those at the mode.
+    """
+    if fit.integrated is None:
+        spread = rng.multivariate_normal(np.zeros(fit.theta.size), fit.theta_covariance, size, method="eigh")
+        return np.clip(fit.theta + spread, *fit.theta_mode.bounds.T), latent_draws(fit, size, rng)
+    theta, each = fit.integrated.sample_with_theta(size, rng)
+    latents = [latent_draws(part, which.size, rng) for part, which in zip(fit.components, each, strict=True)]
+    out = np.empty((size, latents[0].shape[1]))
+    for which, drawn in zip(each, latents, strict=True):
+        out[which] = drawn
+    return theta, out
+
+
 def eta_draws(
     rows: PredictionRows, latents: np.ndarray, rng: np.random.Generator, new: NewRows | None = None
 ) -> np.ndarray:

@@ -157,6 +157,7 @@ class Response:
     """
 
     found: Target
+    planned: bool = False  # y is missing in every row: data that are not there yet
 
     def __init__(
         self,
@@ -228,7 +229,9 @@ class Response:
 
     def read(self, frame: pd.DataFrame, keep: np.ndarray, bound: str, centred: bool) -> Target:
         """The likelihood of the rows of a fit."""
-        y, words = read_labels("Model", self.family, as_labels(self.values(frame)))
+        given = self.values(frame)
+        self.planned = self.expression is None and bool(given.isna().all())
+        y, words = read_labels("Model", self.family, as_labels(self._placeholder(frame) if self.planned else given))
         if words is None and holds(y) is not None:
             advice = 'Of two words or categories: family="bernoulli"; of an ordered categorical: family="ordinal".'
             if holds(y) == "time spans":
@@ -251,6 +254,22 @@ class Response:
         for second in self.seconds:
             likelihood = second.attached(likelihood, frame, made.y, made.seen)
         return replace(made, likelihood=likelihood)
+
+    def _placeholder(self, frame: pd.DataFrame) -> np.ndarray:
+        """Some y that the likelihood takes, of sd 1 where eta is on its scale: nothing is fitted to it."""
+        own = known(self.family)
+        assert own is not None
+        if own.ordered:
+            advice = "Give y as an ordered categorical that has all levels, in any order."
+            raise problem("Model", "every y is NaN, and the levels are not known", "at least one observed row", advice)
+        ends = {"real": (-1.0, 1.0), "positive": (0.5, 1.5), "unit": (0.3, 0.7)}.get(own.support, (0.0, 1.0))
+        return np.resize(np.array(ends) + own.least, len(frame))
+
+    def check_observed(self) -> None:
+        """Refuse to fit data that are not there yet."""
+        if self.planned:
+            advice = "model.simulate(...) and model.prior_predictive() make some."
+            raise problem("Model", "every y is NaN", "at least one observed row", advice)
 
     def read_again(self, frame: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """y of new rows as the likelihood takes it, and what belongs to it: events, ends of intervals, trials."""

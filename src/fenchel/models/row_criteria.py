@@ -25,6 +25,7 @@ from .capabilities import answers
 from .durations import happened, plot_groups
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from .fitted import FittedModel
@@ -127,6 +128,15 @@ def over_rows(fit: FittedModel, found: R, *names: str) -> R:
     return replace(found, **out)
 
 
+def over_data(fit: FittedModel, values: np.ndarray, name: str) -> pd.Series:
+    """Values of the rows of the fit (N,) as a series over all rows of the data, NaN for those left out."""
+    import pandas as pd
+
+    out = np.full(len(fit.model.data_index), np.nan)
+    out[fit.model.kept] = values
+    return pd.Series(out, index=fit.model.data_index, name=name)
+
+
 def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
     """Leave-one-out, over the hyperparameters too where they are integrated out; or from corrected marginals."""
     better = fit.answers
@@ -164,7 +174,7 @@ def groups_left_out(fit: FittedModel, by: Any, **options: Any) -> LeaveGroupOut:
     """By a column, an array over the rows of the data, or a number of levels of correlation."""
     model = fit.model
     levels = np.ndim(by) == 0 and np.asarray(by).dtype.kind in "iu"
-    groups: Any = correlated_rows(fit.solution.posterior, int(by)) if levels else _column(fit, "leave_group_out", by)
+    groups: Any = correlated_rows(fit.solution.posterior, int(by)) if levels else groups_of(fit, "leave_group_out", by)
     options["weights"] = model.target.weights
     if fit.integrated is not None:
         del options["joint"]  # which the mixture needs in any case
@@ -179,8 +189,8 @@ def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any)
     """By refits, with hyperparameters learned or integrated over anew, or as they are."""
     model = fit.model
     method = None if fit.integrated is None or not learn else fit.integrated.method
-    groups = None if by is None else _column(fit, "k_fold", by)
-    given = k if np.ndim(k) == 0 and np.asarray(k).dtype.kind != "U" else _column(fit, "k_fold", k)
+    groups = None if by is None else groups_of(fit, "k_fold", by)
+    given = k if np.ndim(k) == 0 and np.asarray(k).dtype.kind != "U" else groups_of(fit, "k_fold", k)
     prior = model.sum.family() if learn else fit.found.prior
     likelihood = model.target.likelihood if learn else fit.found.likelihood
     options: dict[str, Any] = {"weights": model.target.weights, "groups": groups, "rng": rng, **run}
@@ -190,7 +200,12 @@ def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any)
     )
 
 
-def _column(fit: FittedModel, where: str, by: Any) -> np.ndarray:
+def groups_of(fit: FittedModel, where: str, by: Any) -> np.ndarray:
+    """The number of the group of each row of the fit, by the name of a column or from an array over the data."""
+    return np.unique(group_labels(fit, where, by), return_inverse=True)[1]
+
+
+def group_labels(fit: FittedModel, where: str, by: Any) -> np.ndarray:
     """One label a row of the fit, by the name of a column or from an array over the data."""
     model = fit.model
     by = model.reduction.labels(model, by)
@@ -198,8 +213,8 @@ def _column(fit: FittedModel, where: str, by: Any) -> np.ndarray:
         if by not in model.frame:
             got = f"there is no column {by!r} among those that the model uses"
             raise problem(where, got, "one of them, or an array over the rows of the data")
-        return np.unique(np.asarray(model.frame[by].astype(str)), return_inverse=True)[1]
+        return np.asarray(model.frame[by].astype(str))
     labels = np.asarray(by)
     if labels.shape != model.data_index.shape:
         raise problem(where, f"labels of shape {labels.shape}", f"a column's name, or {model.data_index.shape}")
-    return np.unique(labels[model.kept].astype(str), return_inverse=True)[1]
+    return labels[model.kept].astype(str)

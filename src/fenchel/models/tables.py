@@ -144,7 +144,7 @@ def names_of(model: Model) -> list[str]:
     return [*([INTERCEPT] if model.sum.intercept else []), *model.sum.fixed_names]
 
 
-def coefficients(fit: FitTables) -> pd.DataFrame:
+def coefficients(fit: FitTables, level: float = 0.95) -> pd.DataFrame:
     """Mean, sd, interval; the median of exp(coefficient) where it has a name."""
     from .predictions import marginals
 
@@ -155,7 +155,7 @@ def coefficients(fit: FitTables) -> pd.DataFrame:
     ratio = fit.likelihood.ratio
 
     def table(one: Marginals) -> pd.DataFrame:
-        out = marginal_table(None, names, one, ratio)
+        out = marginal_table(None, names, one, ratio, level)
         if ratio == "hazard_ratio" and INTERCEPT in names:  # the log of a hazard, and of no ratio
             short = initials(ratio)
             out.loc[INTERCEPT, [ratio, f"{short}_lower", f"{short}_upper", "p_above_1"]] = np.nan
@@ -169,14 +169,14 @@ def covariance(fit: FitTables) -> pd.DataFrame:
     import pandas as pd
 
     weights = np.ones(1) if fit.mixture is None else fit.mixture.weights
-    each = [_fixed_moments(part) for part in fit.components]
+    each = [fixed_moments(part) for part in fit.components]
     means, covariances = (np.stack(values) for values in zip(*each, strict=True))
     off, names = means - weights @ means, names_of(fit.model)
     total = np.einsum("k,kij->ij", weights, covariances) + (off * weights[:, None]).T @ off
     return pd.DataFrame(total, index=names, columns=names)
 
 
-def _fixed_moments(fit: FitTables) -> tuple[np.ndarray, np.ndarray]:
+def fixed_moments(fit: FitTables) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the coefficients in the user's units at one theta."""
     model = fit.model
     mean, covariance = model.sum.fixed_effects(fit.solution if fit.answers is None else fit.answers)
@@ -204,7 +204,7 @@ def coefficient_rows(fit: FitTables, thetas: np.ndarray | None = None) -> NewRow
     if thetas is None:
         known = _known_part(fit, fit.shift)
     else:
-        known = np.stack([_known_part(fit, _likelihood_at(fit, theta).reported()[1]) for theta in thetas])
+        known = np.stack([_known_part(fit, likelihood_at(fit, theta).reported()[1]) for theta in thetas])
     return NewRows(design=sp.csr_array(A @ sum_.fixed_rows()), offset=known @ A.T)
 
 
@@ -359,7 +359,7 @@ def described_theta(fit: FitTables, theta: np.ndarray, level: float | None = Non
     """
     terms = fit.model.sum.thetas(theta)
     rows = [(str(term.name), *row) for term, part in terms for row in term.readable(part)]
-    own, _ = _likelihood_at(fit, theta).reported()
+    own, _ = likelihood_at(fit, theta).reported()
     if fit.model.ordered and own.theta.size:
         first = own.theta[0] + (fit.shift if level is None else level)
         own = own.with_theta(np.r_[first, own.theta[1:]])
@@ -383,7 +383,7 @@ def _between_levels(model: Model, rows: list[tuple[str, str, float]]) -> list[tu
     return [(owner, between[int(k)] if owner == "cutpoints" else k, value) for owner, k, value in rows]
 
 
-def _likelihood_at(fit: FitTables, theta: np.ndarray) -> Likelihood:
+def likelihood_at(fit: FitTables, theta: np.ndarray) -> Likelihood:
     """With its own part of theta, the last."""
     own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
     return fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood

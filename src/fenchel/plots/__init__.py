@@ -19,12 +19,15 @@ from .predictive_checks import (
     plot_survival_curves,
     plot_survival_groups,
 )
+from .residual_plots import plot_against, plot_by_level, plot_quantiles, plot_residual_map, plot_shares
 from .surfaces import plot_contours, plot_decision, plot_grid, plot_heat, plot_surface
 from .trace import plot_race, plot_trace
 
 __all__ = [
+    "plot_against",
     "plot_bars",
     "plot_biplot",
+    "plot_by_level",
     "plot_calibration",
     "plot_caterpillar",
     "plot_components",
@@ -39,9 +42,12 @@ __all__ = [
     "plot_map",
     "plot_path",
     "plot_pit",
+    "plot_quantiles",
     "plot_race",
     "plot_reliability",
+    "plot_residual_map",
     "plot_rootogram",
+    "plot_shares",
     "plot_surface",
     "plot_survival",
     "plot_survival_curves",

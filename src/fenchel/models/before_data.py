@@ -1,0 +1,321 @@
+"""Before there are data: data sets of known parameters, and the power of a design.
+
+    b, theta as stated,  z ~ p(z | theta),  y ~ p(y | z, theta)
+    power = P(the interval of an effect leaves out 0)                 over such data sets, each fitted
+
+A column y that is missing in every row stands for data that are not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from ..checks import choice, count, instance, number, problem, scalar
+from ..likelihoods.base import Likelihood
+from ..tasks import Jobs, run_tasks
+from . import tables
+from .prior_draws import draw_data, over_data, prior_predictive
+from .reference_grid import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .model import Model
+
+_NEAR = 1e-6  # how well stated hyperparameters are met, relative
+
+
+class MakesData:
+    """The part of ``Model`` that makes data sets, before there are any or as if there were none."""
+
+    def prior_predictive(self, n: int = 100, rng: Any = 0) -> np.ndarray:
+        """Data sets (n, N) as the priors make them: what the model believes before it has seen y.
+
+        Every hyperparameter needs a proper prior. A likelihood's own parameters whose prior is not stated are drawn
+        from a normal one of sd 0.5, on their learning scale, about where they start. Default priors of coefficients
+        are wide (``fixed_sd=10``), and such data sets are then far from any that are seen: this is where one sees it.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd, fenchel
+        >>> plan = pd.DataFrame({"x": np.linspace(-1, 1, 30), "y": np.nan})
+        >>> model = fenchel.Model("y ~ x", plan, "poisson", fixed_sd=1)
+        >>> model.prior_predictive(5).shape
+        (5, 30)
+        """
+        return prior_predictive(self, n, rng)  # type: ignore[arg-type]
+
+    def simulate(
+        self, coefficients: Mapping[str, float], hyperparameters: Any = None, size: int = 1, rng: Any = 0
+    ) -> np.ndarray:
+        """Data sets (size, N) of known parameters: effects are drawn anew for each.
+
+        Parameters
+        ----------
+        coefficients : mapping
+            By the names of ``fit.coefficients``, per unit of each column, and the intercept where every column is 0.
+        hyperparameters : mapping, optional
+            By the names of ``fit.hyperparameters``: {"(1|g)": {"sd": 0.5}, "noise": {"sd": 1.0}}, or one number for a
+            term with one parameter.
+        size : int
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd, fenchel
+        >>> plan = pd.DataFrame({"arm": [0, 1] * 20, "site": np.repeat(np.arange(8), 5), "y": np.nan})
+        >>> model = fenchel.Model("y ~ arm + (1|site)", plan, "poisson")
+        >>> y = model.simulate({"Intercept": 1.0, "arm": 0.5}, {"(1|site)": {"sd": 0.3}}, size=3)
+        >>> y.shape, bool((y >= 0).all())
+        ((3, 40), True)
+        """
+        return simulate(self, coefficients, hyperparameters, size, rng)  # type: ignore[arg-type]
+
+    def with_response(self, y: Any) -> Self:
+        """The same statement with another y, one value for each row of the data."""
+        model: Any = self
+        _, given, _ = model.__dict__["_arguments"]
+        if model.response.expression is not None:
+            got = f"the response {model.response.name!r} is computed"
+            raise problem("with_response", got, "a response that is one column")
+        return type(self)(**{**given, "data": given["data"].assign(**{model.response.name: np.asarray(y)})})
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the formula and the model in words."""
+        from .summaries import described
+
+        model: Any = self
+        items = "".join(f"<li>{escape(line)}</li>" for line in described(model))
+        return f"<code>{escape(model.formula)}</code><ul>{items}</ul>"
+
+
+# -- known parameters ---------------------------------------------------------------------------------------
+class _Described(NamedTuple):
+    """What ``tables.described_theta`` reads of a fit, of a model that is not fitted."""
+
+    model: Model
+    found: Any
+    shift: float = 0.0
+
+
+class _Found(NamedTuple):
+    likelihood: Likelihood
+
+
+@dataclass(frozen=True)
+class KnownParameters:
+    """Coefficients and hyperparameters of a model as its latents and theta have them."""
+
+    fixed: np.ndarray
+    theta: np.ndarray
+
+    @classmethod
+    def of(cls, where: str, model: Model, coefficients: Mapping[str, Any], hyperparameters: Any) -> KnownParameters:
+        """From numbers in the user's units, every one of which has to be stated."""
+        if model.others or model.reduction.name:
+            raise problem(where, f"a model of {model.reduction.name}", "a model of one likelihood and one predictor")
+        return cls(_fixed_latents(where, model, coefficients), _theta(where, model, dict(hyperparameters or {})))
+
+
+def _fixed_latents(where: str, model: Model, given: Mapping[str, Any]) -> np.ndarray:
+    names = tables.names_of(model)
+    if set(given) != set(names):
+        wanted = ", ".join(f"{name!r}: ..." for name in names)
+        odd = [name for name in given if name not in names] or [name for name in names if name not in given]
+        raise problem(where, f"coefficients: {odd[0]!r} is unknown or missing", f"coefficients={{{wanted}}}")
+    b = np.array([scalar(where, f"coefficients[{name!r}]", given[name]) for name in names])
+    view: Any = _Described(model, _Found(model.target.likelihood))
+    rows = tables.coefficient_rows(view)
+    A = rows.design.toarray()[:, rows.design.shape[1] - len(names) :]
+    return np.linalg.solve(A, b - np.asarray(rows.offset)) if names else b
+
+
+def _theta(where: str, model: Model, given: dict[Any, Any]) -> np.ndarray:
+    """theta at which tables print the numbers that are stated, found by least squares."""
+    view: Any = _Described(model, _Found(model.target.likelihood))
+    start = np.concatenate([model.sum.family().theta, model.target.likelihood.theta])
+    known = [(term, parameter) for term, parameter, _ in tables.described_theta(view, start)]
+    wanted = {pair: _stated(where, known, given, pair) for pair in known}
+    for key in given:
+        if key not in {term for term, _ in known}:
+            raise problem(where, f"hyperparameters name {key!r}", f"names of {_template(known)}")
+    target = np.array([wanted[pair] for pair in known])
+    if not target.size:
+        return start
+
+    def off(theta: np.ndarray) -> np.ndarray:
+        values = np.array([value for _, _, value in tables.described_theta(view, theta)])
+        logs = (target > 0.0) & (values > 0.0)
+        return np.where(logs, np.log(np.where(logs, values, 1.0) / np.where(logs, target, 1.0)), values - target)
+
+    found = least_squares(off, start, xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    if np.abs(off(found.x)).max() > _NEAR:
+        worst = known[int(np.argmax(np.abs(off(found.x))))]
+        raise problem(where, f"{worst[1]} of {worst[0]} = {number(wanted[worst])} cannot be", "a value that can")
+    return np.asarray(found.x)
+
+
+def _stated(where: str, known: list[tuple[str, str]], given: Mapping[Any, Any], pair: tuple[str, str]) -> float:
+    term, parameter = pair
+    match given.get(term):
+        case {**several}:
+            value = several.get(parameter)
+        case one:
+            value = one if sum(name == term for name, _ in known) == 1 else None
+    if value is None:
+        raise problem(where, f"{parameter} of {term} is not stated", f"hyperparameters={_template(known)}")
+    return scalar(where, f"hyperparameters[{term!r}]", value)
+
+
+def _template(known: list[tuple[str, str]]) -> str:
+    """What a user fills in."""
+    terms = dict.fromkeys(term for term, _ in known)
+    each = [f"{t!r}: {{{', '.join(f'{p!r}: ...' for u, p in known if u == t)}}}" for t in terms]
+    return f"{{{', '.join(each)}}}"
+
+
+def simulate(model: Model, coefficients: Any, hyperparameters: Any, size: int, rng: Any) -> np.ndarray:
+    """Data sets (size, N) of known parameters."""
+    size, rng = count("simulate", "size", size, 1), np.random.default_rng(rng)
+    known = KnownParameters.of("simulate", model, coefficients, hyperparameters)
+    likelihood = model.target.likelihood
+    each = [draw_data("simulate", model, likelihood, known.theta, rng, known.fixed).y for _ in range(size)]
+    return over_data(model, np.stack(each))
+
+
+# -- power --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, repr=False)
+class Power:
+    """What ``power`` found.
+
+    Attributes
+    ----------
+    table : pandas frame, a row for each coefficient that was asked about
+        truth; power, the share of intervals that leave out 0, with its Monte Carlo error mc_error; coverage, the share
+        that holds the truth; bias of the estimate; sd of the estimates; width of the intervals; type_s, the share of
+        intervals beyond 0 that lie on the wrong side; type_m, how many times too large estimates beyond 0 are.
+    fits : pandas frame (data sets x coefficients, estimate, conf_low, conf_high)
+    converged : bool array
+    """
+
+    table: pd.DataFrame
+    fits: pd.DataFrame
+    converged: np.ndarray
+
+    def __repr__(self) -> str:
+        rows = [
+            f"{name}: power {row.power:.2f} (+- {2 * row.mc_error:.2f}) where it is {number(row.truth)}"
+            for name, row in self.table.iterrows()
+        ]
+        bad = int((~self.converged).sum())
+        tail = f"; {bad} did not converge" if bad else ""
+        return "\n".join([*rows, f"by {len(self.converged)} data sets, each fitted{tail}"])
+
+
+def power(
+    model: Model,
+    effect: Any = None,
+    n: int = 200,
+    *,
+    coefficients: Mapping[str, float],
+    hyperparameters: Mapping[str, Any] | None = None,
+    level: float = 0.95,
+    accuracy: str = "fast",
+    rng: Any = 0,
+    n_jobs: Jobs = None,
+    progress: bool = False,
+) -> Power:
+    """How often the interval of an effect leaves out 0, in data sets of known parameters that are made and fitted.
+
+    Parameters
+    ----------
+    model : Model
+        Its rows, terms and priors; its y may be missing in every row, for data that are not there yet.
+    effect : str or list of str, optional
+        Coefficients that are asked about; default: all but the intercept.
+    n : int
+        Data sets.
+    coefficients, hyperparameters : mapping
+        The truth, in the units of ``fit.coefficients`` and ``fit.hyperparameters``: {"Intercept": 0.0, "arm": 0.5} and
+        {"(1|site)": {"sd": 0.4}, "noise": {"sd": 1.0}}. Every one is stated.
+    level : float
+        Of the intervals.
+    accuracy : "fast", "auto" or "high"
+        As in ``Model.fit``.
+    n_jobs : int, None or Dask client
+        Who fits, side by side (``fenchel.tasks``).
+    progress : bool
+
+    Returns
+    -------
+    Power
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, fenchel
+    >>> plan = pd.DataFrame({"arm": np.tile([0, 1], 40), "site": np.repeat(np.arange(10), 8), "y": np.nan})
+    >>> model = fenchel.Model("y ~ arm + (1|site)", plan, "gaussian")
+    >>> truth = {"coefficients": {"Intercept": 0.0, "arm": 1.0}, "hyperparameters": {"(1|site)": 0.5, "noise": 1.0}}
+    >>> found = fenchel.power(model, "arm", n=20, **truth)
+    >>> list(found.table.columns)
+    ['truth', 'power', 'mc_error', 'coverage', 'bias', 'sd', 'width', 'type_s', 'type_m']
+    >>> bool(found.table.power["arm"] > 0.8)
+    True
+    """
+    from .model import Model
+
+    instance("power", "model", model, Model, 'Model("y ~ arm + (1|site)", data)')
+    n, level = count("power", "n", n, 10), scalar("power", "level", level, 0.0, 1.0)
+    choice("power", "accuracy", accuracy, ("fast", "auto", "high"))
+    names = [name for name in tables.names_of(model) if name != tables.INTERCEPT] if effect is None else listed(effect)
+    for name in names:
+        choice("power", "effect", name, tuple(tables.names_of(model)))
+    known = KnownParameters.of("power", model, coefficients, hyperparameters)
+    seeds = np.random.default_rng(rng).integers(0, 2**63, n).tolist()
+    shared = (model, known, names, level, accuracy)
+    found = run_tasks(_one_fit, seeds, shared, where="power", n_jobs=n_jobs, progress=progress)
+    return _summed([coefficients[name] for name in names], names, found)
+
+
+def _one_fit(
+    shared: tuple[Model, KnownParameters, list[str], float, str], seed: int
+) -> tuple[list[tuple[float, float, float]], bool]:
+    """Estimate and interval of each effect of one data set."""
+    model, known, names, level, accuracy = shared
+    made = draw_data("power", model, model.target.likelihood, known.theta, np.random.default_rng(seed), known.fixed)
+    fit = model.with_response(over_data(model, made.y[None])[0]).fit(accuracy=accuracy)
+    table = tables.coefficients(fit, level)
+    return [tuple(table.loc[name, ["mean", "lower", "upper"]]) for name in names], fit.converged
+
+
+def _summed(truth: list[float], names: list[str], found: list[tuple[Any, bool]]) -> Power:
+    import pandas as pd
+
+    every = np.array([part for part, _ in found])  # data sets, effects, (estimate, low, high)
+    rows = {}
+    for k, (name, b) in enumerate(zip(names, truth, strict=True)):
+        estimate, low, high = every[:, k].T
+        beyond = (low > 0.0) | (high < 0.0)
+        share = float(beyond.mean())
+        wrong = float((np.sign(estimate[beyond]) != np.sign(b)).mean()) if beyond.any() and b else np.nan
+        larger = float(np.abs(estimate[beyond]).mean() / abs(b)) if beyond.any() and b else np.nan
+        rows[name] = {
+            "truth": b,
+            "power": share,
+            "mc_error": float(np.sqrt(share * (1.0 - share) / len(every))),
+            "coverage": float(((low <= b) & (b <= high)).mean()),
+            "bias": float(estimate.mean() - b),
+            "sd": float(estimate.std(ddof=1)),
+            "width": float((high - low).mean()),
+            "type_s": wrong,
+            "type_m": larger,
+        }
+    columns = pd.MultiIndex.from_product([names, ["estimate", "conf_low", "conf_high"]])
+    fits = pd.DataFrame(every.reshape(len(every), -1), columns=columns)
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    return Power(table, fits, np.array([done for _, done in found]))

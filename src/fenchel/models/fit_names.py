@@ -1,0 +1,306 @@
+"""A fitted model by the names that users of other software type: statsmodels', broom's and maketables'.
+
+    params, bse, conf_int(), cov_params(), fittedvalues, resid, nobs, llf, aic, bic        statsmodels
+    tidy(), glance(), augment()                                                            broom, with its columns
+    to_latex(), _repr_html_                                                                papers and notebooks
+    __maketables_...__                                                                     the protocol of maketables
+
+``names_table`` writes the table of the documentation from the first lines of their docstrings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import choice, problem, scalar
+from ..plots.base import short_name
+from . import tables
+from .capabilities import answers, check
+from .fit_diagnostics import FitDiagnostics
+from .reference_grid import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_EFFECTS = ("fixed", "ran_pars", "ran_vals")
+_MOST = 60  # rows of a table in a notebook
+
+
+class FamiliarNames(FitDiagnostics):
+    """The part of a fitted model that answers to the names of other software."""
+
+    predict: Any  # of FittedModel
+    loo: Any
+
+    # -- statsmodels -------------------------------------------------------------------------------
+    @property
+    def params(self) -> pd.Series:
+        """Posterior means of the coefficients: ``coefficients["mean"]``."""
+        return self.coefficients["mean"].rename("params")
+
+    @property
+    def bse(self) -> pd.Series:
+        """Posterior sds of the coefficients: ``coefficients["sd"]``."""
+        return self.coefficients["sd"].rename("bse")
+
+    def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Central posterior intervals of the coefficients of probability 1 - alpha, in columns 0 and 1.
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> data = {"x": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "y": [0.1, 0.9, 2.2, 2.8, 4.1, 5.0]}
+        >>> fit = fenchel.fit("y ~ x", data, "gaussian", accuracy="fast")
+        >>> fit.params.round(2).to_dict(), fit.conf_int().shape
+        ({'Intercept': 0.04, 'x': 0.99}, (2, 2))
+        """
+        level = 1.0 - scalar("conf_int", "alpha", alpha, 0.0, 1.0)
+        found = tables.over_parts(self, lambda part: tables.coefficients(part, level))
+        return found[["lower", "upper"]].set_axis([0, 1], axis=1)
+
+    def cov_params(self) -> pd.DataFrame:
+        """The posterior covariance of the coefficients: ``covariance``."""
+        return self.covariance
+
+    @property
+    def fittedvalues(self) -> pd.Series:
+        """E[y] of the rows of the data: ``predict()``."""
+        return self.predict(kind="mean").rename("fittedvalues")
+
+    @property
+    def resid(self) -> pd.Series:
+        """y less ``fittedvalues``: ``residuals("response", leave_one_out=False)``."""
+        return self.residuals("response", leave_one_out=False).rename("resid")
+
+    @property
+    def nobs(self) -> int:
+        """How many rows are observed."""
+        return max([self.model.n_rows[1], *(part.model.n_rows[0] for part in self.parts.values())])
+
+    @property
+    def llf(self) -> float:
+        """The log likelihood at the estimate, effects integrated out: ``log_likelihood("marginal")``. No evidence."""
+        return float(self.log_likelihood())
+
+    @property
+    def aic(self) -> float:
+        """-2 llf + 2 df, as R counts df: ``log_likelihood().aic``; ``loo`` is the better criterion."""
+        return self.log_likelihood().aic
+
+    @property
+    def bic(self) -> float:
+        """-2 llf + log(nobs) df: ``log_likelihood().bic``."""
+        return self.log_likelihood().bic
+
+    # -- broom -------------------------------------------------------------------------------------
+    def tidy(
+        self, effects: Any = ("fixed", "ran_pars"), *, conf_level: float = 0.95, exponentiate: bool = False
+    ) -> pd.DataFrame:
+        """One row for each unknown, by broom's columns: effect, group, term, estimate, std.error, conf.low, conf.high.
+
+        Parameters
+        ----------
+        effects : "fixed", "ran_pars" or "ran_vals", or several
+            Coefficients, hyperparameters (whose intervals are of 95 %), effects of terms by level.
+        conf_level : float
+        exponentiate : bool
+            exp of coefficients: medians of ratios with their intervals; the standard error is estimate times sd.
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> data = {"x": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "y": [0.1, 0.9, 2.2, 2.8, 4.1, 5.0]}
+        >>> fenchel.fit("y ~ x", data, "gaussian", accuracy="fast").tidy().round(2)[["effect", "term", "estimate"]]
+             effect       term  estimate
+        0     fixed  Intercept      0.04
+        1     fixed          x      0.99
+        2  ran_pars         sd      0.17
+        """
+        import pandas as pd
+
+        asked = listed(effects)
+        for effect in asked:
+            choice("tidy", "effects", effect, _EFFECTS)
+        level = scalar("tidy", "conf_level", conf_level, 0.0, 1.0)
+        if level != 0.95 and set(asked) != {"fixed"}:
+            raise problem("tidy", f"conf_level = {level:g} of hyperparameters or effects", '0.95, or effects="fixed"')
+        made = {"fixed": lambda: self._fixed(level, exponentiate), "ran_pars": self._of_theta, "ran_vals": self._levels}
+        return pd.concat([made[effect]() for effect in _EFFECTS if effect in asked], ignore_index=True)
+
+    def _fixed(self, level: float, exponentiate: bool) -> pd.DataFrame:
+        table = tables.over_parts(self, lambda part: tables.coefficients(part, level))
+        mean, sd, low, high = (table[name].to_numpy() for name in ("mean", "sd", "lower", "upper"))
+        if exponentiate:
+            ratio = self.likelihood.ratio
+            if ratio is None:
+                raise problem("tidy", "exponentiate=True where exp(coefficient) is no ratio", "exponentiate=False")
+            mean, low, high = table[ratio].to_numpy(), np.exp(low), np.exp(high)
+            sd = mean * sd
+        return _broom("fixed", "", table.index, mean, sd, low, high)
+
+    def _of_theta(self) -> pd.DataFrame:
+        table = self.hyperparameters
+        sd = table["sd"] if "sd" in table else np.full(len(table), np.nan)
+        terms = [str(one) for one in table.index.get_level_values(-2)] if len(table) else []
+        names = table.index.get_level_values(-1) if len(table) else []
+        return _broom("ran_pars", terms, names, table["value"], sd, table["lower"], table["upper"])
+
+    def _levels(self) -> pd.DataFrame:
+        import pandas as pd
+
+        each = [_broom("ran_vals", "", [], [], [], [], []).assign(level=[])]
+        for name, table in self.effects.items():
+            columns = [table[key].to_numpy() for key in ("mean", "sd", "lower", "upper")]
+            each.append(_broom("ran_vals", str(name), [name] * len(table), *columns).assign(level=list(table.index)))
+        return pd.concat([one for one in each if len(one)] or each, ignore_index=True)
+
+    def glance(self) -> pd.DataFrame:
+        """One row of the whole fit, with broom's columns nobs, df, logLik, AIC, BIC, and those of this package.
+
+        elpd.loo is the sum of ``loo``, elbo a lower bound of the evidence with its gap. What a kind of fit does not
+        answer is NaN.
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> data = {"x": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "y": [0.1, 0.9, 2.2, 2.8, 4.1, 5.0]}
+        >>> list(fenchel.fit("y ~ x", data, "gaussian", accuracy="fast").glance())
+        ['nobs', 'df', 'logLik', 'AIC', 'BIC', 'elpd.loo', 'elbo', 'gap', 'converged']
+        """
+        import pandas as pd
+
+        known = self.log_likelihood() if answers(self, "log_likelihood") else None
+        left = [np.nan] * 4 if known is None else [known.df, known.value, known.aic, known.bic]
+        elpd = self.loo().elpd if answers(self, "loo") else np.nan
+        row = [self.nobs, *left, elpd, float(self.elbo), float(self.gap), self.converged]
+        names = ["nobs", "df", "logLik", "AIC", "BIC", "elpd.loo", "elbo", "gap", "converged"]
+        return pd.DataFrame([row], columns=names)
+
+    def augment(self, *, interval: float = 0.95) -> pd.DataFrame:
+        """The rows of the fit with broom's columns .fitted, .se.fit, .lower, .upper, .resid and .std.resid.
+
+        .lower and .upper are of E[y]; .resid is y less .fitted, .std.resid the quantile residual of each row predicted
+        from the others. Rows that were left out are not among them.
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> data = {"x": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "y": [0.1, 0.9, 2.2, 2.8, 4.1, 5.0]}
+        >>> list(fenchel.fit("y ~ x", data, "gaussian", accuracy="fast").augment())
+        ['x', 'y', '.fitted', '.se.fit', '.lower', '.upper', '.resid', '.std.resid']
+        """
+        check(self, "residuals")
+        model, found = self.model, self.predict(kind="mean", interval=interval)
+        found = found.iloc[model.kept]
+        out = model.frame.set_axis(model.data_index[model.kept], axis=0)
+        names = {"mean": ".fitted", "sd": ".se.fit", "lower": ".lower", "upper": ".upper"}
+        out = out.assign(**{new: found[old] for old, new in names.items()})
+        return out.assign(**{".resid": self.resid.iloc[model.kept], ".std.resid": self.residuals().iloc[model.kept]})
+
+    # -- papers and notebooks ----------------------------------------------------------------------
+    def to_latex(self, caption: str = "", label: str = "", *, digits: int = 3) -> str:
+        r"""The coefficients as a LaTeX table: mean, sd and 95 % interval, of a ratio its median and interval.
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> data = {"x": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "y": [0.1, 0.9, 2.2, 2.8, 4.1, 5.0]}
+        >>> print(fenchel.fit("y ~ x", data, "gaussian", accuracy="fast").to_latex(digits=1).splitlines()[4])
+        x & 1.0 & 0.0 & [0.9, 1.1] \\
+        """
+        table, ratio = self.coefficients, self.likelihood.ratio
+        header = ["", "mean", "sd", r"95 \% interval", *([] if ratio is None else [_latex(ratio), r"95 \% interval"])]
+        lines = [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\hline", " & ".join(header) + r" \\ \hline"]
+        for name, row in zip(table.index, table.to_dict("records"), strict=True):
+            cells = [_latex(name), f"{row['mean']:.{digits}f}", f"{row['sd']:.{digits}f}"]
+            cells.append(f"[{row['lower']:.{digits}f}, {row['upper']:.{digits}f}]")
+            if ratio is not None:
+                short = tables.initials(ratio)
+                cells.append(f"{row[ratio]:.{digits}f}")
+                cells.append(f"[{row[f'{short}_lower']:.{digits}f}, {row[f'{short}_upper']:.{digits}f}]")
+            lines.append(" & ".join(cells) + r" \\")
+        body = "\n".join([*lines, r"\hline", r"\end{tabular}"])
+        if not (caption or label):
+            return body
+        head = [r"\begin{table}", r"\centering", *([rf"\caption{{{caption}}}"] if caption else [])]
+        head += [rf"\label{{{label}}}"] if label else []
+        return "\n".join([*head, body, r"\end{table}"])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the first lines of the summary, the coefficients and the hyperparameters."""
+        top = self.summary().split("\n\n", 1)[0].splitlines()
+        out = f"<p>{'<br>'.join(escape(line) for line in [repr(self), *top])}</p>"
+        for title, frame in (("Coefficients", self.coefficients), ("Hyperparameters", self.hyperparameters)):
+            if len(frame):
+                out += f"<p><b>{title}</b></p>{frame.head(_MOST).to_html(float_format=lambda x: f'{x:.4g}')}"
+        return out
+
+    # -- maketables --------------------------------------------------------------------------------
+    @property
+    def __maketables_coef_table__(self) -> pd.DataFrame:
+        """Coefficients as maketables reads them: b, se, t, p, ci95l, ci95u; t and p are NaN, as no test is made."""
+        table = self.coefficients
+        columns = {"b": table["mean"], "se": table["sd"], "t": np.nan, "p": np.nan}
+        columns |= {"ci95l": table["lower"], "ci95u": table["upper"]}
+        import pandas as pd
+
+        return pd.DataFrame(columns).rename_axis(index="Coefficient")
+
+    def __maketables_stat__(self, key: str) -> Any:
+        """One statistic of the fit by its key: N, ll, aic, bic, elpd_loo, elbo, r2 and r2_within; None for others."""
+        glanced = {"N": "nobs", "ll": "logLik", "aic": "AIC", "bic": "BIC", "elpd_loo": "elpd.loo", "elbo": "elbo"}
+        if key in glanced:
+            return self.glance()[glanced[key]].iloc[0]
+        rows = {"r2": "R2 conditional", "r2_marginal": "R2 marginal"}
+        return float(self.r2().loc[rows[key], "estimate"]) if key in rows and answers(self, "r2") else None
+
+    @property
+    def __maketables_depvar__(self) -> str:
+        """The name of y."""
+        return str(self.model.response.name)
+
+    @property
+    def __maketables_vcov_info__(self) -> Mapping[str, Any]:
+        """What the standard errors are."""
+        return {"vcov_type": "posterior sd"}
+
+    @property
+    def __maketables_default_stat_keys__(self) -> list[str]:
+        """The statistics that a table shows by default."""
+        return ["N", "ll", "aic", "elpd_loo"]
+
+    @property
+    def __maketables_stat_labels__(self) -> Mapping[str, str]:
+        """What they are called."""
+        return {"ll": "Log likelihood", "elpd_loo": "elpd (leave one out)", "r2_marginal": "R2 (marginal)"}
+
+
+def _broom(effect: str, group: Any, term: Any, *columns: Any) -> pd.DataFrame:
+    """Broom's columns."""
+    import pandas as pd
+
+    names = ("estimate", "std.error", "conf.low", "conf.high")
+    values = {name: np.asarray(column, dtype=np.float64) for name, column in zip(names, columns, strict=True)}
+    called = [short_name(one) for one in term]
+    return pd.DataFrame({"effect": effect, "group": group, "term": called, **values}, index=range(len(called)))
+
+
+def _latex(text: Any) -> str:
+    """With LaTeX's signs escaped."""
+    out = short_name(text).replace("\\", r"\textbackslash{}")
+    for sign in "&%$#_{}":
+        out = out.replace(sign, f"\\{sign}") if sign not in "{}" else out
+    return out.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}").replace("|", r"\textbar{}")
+
+
+def names_table() -> str:
+    """The table of the documentation, in markdown: each name, and what it is."""
+    lines = ["| name | what it is |", "|---|---|"]
+    for name, answer in vars(FamiliarNames).items():
+        if not name.startswith("_"):
+            lines.append(f"| `{name}` | {str(answer.__doc__).strip().splitlines()[0]} |")
+    return "\n".join(lines)

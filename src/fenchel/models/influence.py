@@ -1,0 +1,81 @@
+"""What each row, or each group of rows, does to the coefficients: Cook's distance and shifts, at the hyperparameters.
+
+    without a row      b_-n - b = Cov(b, eta_n) / Var(eta_n) (E[eta_n | the others] - E[eta_n])
+    without a group    the latents fitted again without its rows
+    distance           (b_- - b)' Cov(b)^-1 (b_- - b) / p
+
+Given eta_n the coefficients do not depend on y_n, and under the Gaussian they are linear in eta_n: leave-one-out needs
+no refit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..inference import infer
+from ..linalg.arrays import to_numpy
+from ..tasks import run_tasks
+from . import predictions, tables
+from .row_criteria import group_labels, over_data
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted import FittedModel
+
+_TOL = 1e-8  # relative gap of a fit that is one of many
+
+
+def influence(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> pd.DataFrame:
+    """One row for each row of the data, or for each group of ``by``."""
+    if by is None:
+        table, shifts = _of_rows(fit)
+    else:
+        table, shifts = _of_groups(fit, by, n_jobs, progress)
+    names, covariance = tables.names_of(fit.model), tables.fixed_moments(fit)[1]
+    sd, own = np.sqrt(np.diag(covariance)), np.linalg.pinv(covariance)
+    distance = np.einsum("ni,ij,nj->n", shifts, own, shifts) / max(1, len(names))
+    table.insert(0, "cooks_distance", distance)
+    return table.assign(**{f"shift_{name}": shifts[:, j] / sd[j] for j, name in enumerate(names)})
+
+
+def _of_rows(fit: FittedModel) -> tuple[pd.DataFrame, np.ndarray]:
+    """How far each row moves its own eta in sds of its prediction, its log density, and the shifts (N, p)."""
+    import pandas as pd
+
+    found, post = fit.solution.loo(), fit.solution.posterior
+    moved = to_numpy(found.mean) - to_numpy(post.mean)
+    [part] = post.factor.parts  # type: ignore[attr-defined]
+    solved = part.solve(tables.coefficient_rows(fit).design.toarray().T)  # Cov(z, b)
+    cross = np.asarray(predictions.read_rows(fit).new.design @ solved)
+    shifts = cross * (moved / to_numpy(post.variance))[:, None]
+    pull, density = np.abs(moved) / np.sqrt(to_numpy(found.variance)), to_numpy(found.log_density)
+    table = pd.DataFrame({"moved": over_data(fit, pull, ""), "log_density": over_data(fit, density, "")})
+    wide = np.full((len(table), shifts.shape[1]), np.nan)
+    wide[fit.model.kept] = np.where(np.isnan(density)[:, None], np.nan, shifts)
+    return table, wide
+
+
+def _of_groups(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> tuple[pd.DataFrame, np.ndarray]:
+    """The rows of each group, their joint log density without it, and the shifts (G, p)."""
+    import pandas as pd
+
+    names, codes = np.unique(group_labels(fit, "influence", by), return_inverse=True)
+    index = pd.Index(names, name=by if np.ndim(by) == 0 else None)
+    left = to_numpy(fit.leave_group_out(by).log_density)[fit.model.kept]
+    run = {"n_jobs": n_jobs, "progress": progress}
+    each = run_tasks(_without_group, list(range(len(index))), (fit, codes), where="influence", **run)
+    columns = {"rows": np.bincount(codes), "log_density": np.bincount(codes, np.nan_to_num(left))}
+    return pd.DataFrame(columns, index=index), np.stack(each)
+
+
+def _without_group(shared: tuple[FittedModel, np.ndarray], group: int) -> np.ndarray:
+    """The coefficients without a group, less those with it (p,)."""
+    fit, codes = shared
+    y = np.where(codes == group, np.nan, fit.solution.y)
+    again = infer(fit.found.likelihood, fit.found.prior, y, tol=_TOL, weights=fit.model.target.weights)
+    model = fit.model
+    A, _ = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))
+    return np.asarray(A @ (model.sum.fixed_effects(again)[0] - model.sum.fixed_effects(fit.solution)[0]))

@@ -1,0 +1,68 @@
+"""Pictures of the residuals of a fitted model and of its shares of variance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem
+from ..plots import plot_against, plot_by_level, plot_quantiles, plot_residual_map, plot_shares
+from ..plots.base import AxesArray, panels
+from .capabilities import answers
+from .residuals import number_columns, time_columns
+
+if TYPE_CHECKING:
+    from .fitted import FittedModel
+
+_SIZE = (4.2, 3.4)  # inches of a panel
+_MOST = 9  # panels by default
+
+
+def kinds_of(fit: FittedModel) -> list[str]:
+    """The panels of a fit: quantiles, fitted values, covariates one by one, a map of a field's coordinates."""
+    model, fitted = fit.model, ["fitted"] if answers(fit, "predict") else []
+    columns = [str(name) for name in model.covariates if name in model.frame]
+    return ["quantiles", *fitted, *columns, *(["map"] if _coordinates(fit) else [])]
+
+
+def plot_residuals(fit: FittedModel, kind: Any, ax: Any) -> Any:
+    """One panel by its name, or all of them."""
+    known = kinds_of(fit)
+    if kind is not None and kind not in known:
+        raise problem("plot_residuals", f"kind = {kind!r}", f"one of {', '.join(map(repr, known))}")
+    z = fit.residuals().to_numpy()[fit.model.kept]
+    if kind is not None:
+        return _panel(fit, str(kind), z, ax)
+    every = panels("plot_residuals", len(known[:_MOST]), _SIZE, ax)
+    return AxesArray.of([_panel(fit, name, z, one) for name, one in zip(known[:_MOST], every, strict=True)])
+
+
+def _panel(fit: FittedModel, kind: str, z: np.ndarray, ax: Any) -> Any:
+    model = fit.model
+    if kind == "quantiles":
+        return plot_quantiles(z, ax)
+    if kind == "fitted":
+        return plot_against(fit.predict().to_numpy()[model.kept], z, ax, xlabel=f"fitted {model.response.name}")
+    if kind == "map":
+        first, second = _coordinates(fit)
+        x, y = (model.frame[name].to_numpy(dtype=np.float64) for name in (first, second))
+        return plot_residual_map(x, y, z, ax, xlabel=first, ylabel=second)
+    column = model.frame[kind]
+    series = kind in map(str, time_columns(fit))
+    if kind in number_columns(fit) or (series and column.dtype.kind in "iuf"):
+        return plot_against(column.to_numpy(dtype=np.float64), z, ax, xlabel=kind, line=series and z.size < 300)
+    return plot_by_level(list(column), z, ax, xlabel=kind)
+
+
+def _coordinates(fit: FittedModel) -> tuple[str, ...]:
+    """The two columns of a field in the plane, where the model has one."""
+    fields = [term.inputs for term in fit.model.sum.effects if len(term.inputs) == 2]
+    return tuple(map(str, fields[0])) if fields else ()
+
+
+def plot_variance(fit: FittedModel, ax: Any, interval: float) -> Any:
+    """The shares of variance as bars."""
+    found = fit.variance_shares(interval=interval)
+    out = plot_shares(list(found.index), found["share"], found["conf_low"], found["conf_high"], ax)
+    return out

@@ -1,0 +1,111 @@
+"""How much of the variance of y each part of a model explains, on the scale of eta: R^2, ICC and shares.
+
+    fixed        variance over the rows of X b
+    a term       of groups: the mean over the rows of z' S(theta) z, S the covariance of a group's effects;
+                 of any other term: the variance over the rows of its effect
+    residual     Gaussian: the variance of the noise; log link: log(1 + Var[y] / E[y]^2) at the mean of y;
+                 logit: pi^2 / 3, probit: 1; else Var[y | eta] / (dE[y | eta] / deta)^2
+    R2 marginal = fixed / total,   R2 conditional = (total - residual) / total,   ICC = groups / (groups + residual)
+
+Nakagawa and Schielzeth (2013), with slopes as Johnson (2014) has them and the residuals of Nakagawa, Johnson and
+Schielzeth (2017). Estimates are at the means of the coefficients and the values of the hyperparameters, intervals are
+those of draws of all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import count
+from ..linalg.arrays import to_numpy
+from ..terms import Term
+from . import predictions, tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted import FittedModel
+
+FIXED, RESIDUAL = "fixed", "residual"
+
+
+class VarianceParts:
+    """The variances of the parts of a fitted model as functions of its latents and hyperparameters."""
+
+    def __init__(self, fit: FittedModel) -> None:
+        self.fit, sum_ = fit, fit.model.sum
+        self.seen = np.flatnonzero(fit.model.target.seen > 0.0)
+        self.terms = sum_.effects
+        self.designs = {t.name: r.design for t, r in zip(sum_.terms, sum_.training, strict=True) if t.n_latents}
+        self.fixed = sum_.columns.tail(sum_.X, sum_.intercept)[self.seen]
+        self.begins = np.cumsum([0, *(term.n_latents for term in self.terms)]).astype(int)
+
+    @property
+    def names(self) -> list[str]:
+        return [FIXED, *(str(term.name) for term in self.terms), RESIDUAL]
+
+    def at(self, latents: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Of one draw: fixed, each term, residual."""
+        X = self.fixed @ latents[self.begins[-1] :]
+        known = np.asarray(self.fit.model.sum.offset, dtype=np.float64)
+        offset = np.broadcast_to(known, (len(self.fit.model.kept),))[self.seen]
+        each = [
+            self._of_term(term, own, latents[self.begins[k] : self.begins[k + 1]])
+            for k, (term, own) in enumerate(self.fit.model.sum.thetas(theta))
+        ]
+        prior = self.fit.model.coefficient_priors.offset(self.fit.model.sum.X)[self.seen]
+        fixed = float(np.var(X + prior, ddof=1)) if X.size > 1 else 0.0
+        own = tables.likelihood_at(self.fit, theta).take(self.seen)
+        return np.array([fixed, *each, own.link_variance(X + offset, sum(each))])
+
+    def _of_term(self, term: Term, theta: np.ndarray, latents: np.ndarray) -> float:
+        W = self.designs[term.name][self.seen]
+        S = term.population(theta)
+        if term.of_groups and S.size and len(term.levels or ()) * S.shape[0] == term.n_latents:
+            wide = sp.csr_array(W @ sp.kron(sp.eye_array(len(term.levels or ())), S, format="csr"))
+            return float(wide.multiply(W).sum() / W.shape[0])
+        return float(np.var(W @ latents, ddof=1))
+
+
+def _parts_of(fit: FittedModel, size: int, rng: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The names of the parts, their variances at the estimate (k,) and of draws (size, k)."""
+    size, parts = count("variance_shares", "size", size, 100), VarianceParts(fit)
+    mean, theta = to_numpy(fit.posterior.latents().mean), fit.theta
+    if fit.integrated is not None:
+        theta = fit.integrated.theta.peak
+    thetas, latents = predictions.draws_with_theta(fit, size, np.random.default_rng(rng))
+    drawn = [parts.at(z, t) for z, t in zip(latents, thetas, strict=True)]
+    return parts.names, parts.at(mean, theta), np.array(drawn)
+
+
+def variance_shares(fit: FittedModel, interval: float, size: int, rng: Any) -> pd.DataFrame:
+    """Variance and share of the total, a row for each part."""
+    import pandas as pd
+
+    ends = predictions.interval_ends("variance_shares", interval)
+    names, at, drawn = _parts_of(fit, size, rng)
+    low, high = np.quantile(drawn / drawn.sum(axis=1, keepdims=True), ends, axis=0)
+    columns = {"variance": at, "share": at / at.sum(), "conf_low": low, "conf_high": high}
+    return pd.DataFrame(columns, index=pd.Index(names, name="part"))
+
+
+def r2(fit: FittedModel, interval: float, size: int, rng: Any) -> pd.DataFrame:
+    """Marginal and conditional R^2, and the ICC of the groups."""
+    import pandas as pd
+
+    ends = predictions.interval_ends("r2", interval)
+    _, at, drawn = _parts_of(fit, size, rng)
+    groups = np.array([False, *(term.of_groups for term in fit.model.sum.effects), False])
+
+    def measures(each: np.ndarray) -> np.ndarray:
+        total, among = each.sum(axis=-1), each[..., groups].sum(axis=-1)
+        left = each[..., -1]
+        return np.stack([each[..., 0] / total, 1.0 - left / total, among / (among + left)], axis=-1)
+
+    low, high = np.quantile(measures(drawn), ends, axis=0)
+    names = ["R2 marginal", "R2 conditional", "ICC"]
+    frame = pd.DataFrame({"estimate": measures(at), "conf_low": low, "conf_high": high}, index=names)
+    return frame if groups.any() else frame.drop(index="ICC")

@@ -1,0 +1,152 @@
+"""Before there are data: prior predictive draws, data sets of known parameters, power; and scikit-learn's routing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import fenchel
+from fenchel.checks import Refusal
+
+
+def plan(n=2000, groups=50, **columns):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {"x": rng.normal(size=n), "arm": np.tile([0, 1], n // 2), "g": np.arange(n) % groups, "y": np.nan, **columns}
+    )
+
+
+def test_data_sets_of_known_parameters_have_their_moments():
+    data = plan()
+    model = fenchel.Model("y ~ x + arm + (x|g)", data, "gaussian")
+    known = {"sd intercept": 0.8, "sd x": 0.5, "correlation intercept, x": 0.3}
+    truth = {"Intercept": 3.0, "x": -1.0, "arm": 0.5}
+    y = model.simulate(truth, {"(x|g)": known, "noise": {"sd": 0.7}}, size=200, rng=1)
+    assert y.shape == (200, len(data))
+    mean = 3.0 - data.x + 0.5 * data.arm
+    S = np.array([[0.64, 0.3 * 0.4], [0.3 * 0.4, 0.25]])
+    Z = np.column_stack([np.ones(len(data)), data.x])
+    variance = np.einsum("ni,ij,nj->n", Z, S, Z) + 0.49
+    score = (y - mean.to_numpy()) / np.sqrt(variance)
+    assert abs(score.mean()) < 5 * np.sqrt(0.6 / (200 * 50))
+    assert score.var() == pytest.approx(1.0, abs=0.05)
+    pair = np.flatnonzero(data.g == 0)[:2]
+    expected = Z[pair[0]] @ S @ Z[pair[1]]
+    spread = np.cov((y - mean.to_numpy())[:, pair].T)[0, 1]
+    assert abs(spread - expected) < 5 * np.sqrt(variance[pair].prod() / 200)
+
+
+@pytest.mark.parametrize(("family", "own"), [("poisson", {}), ("bernoulli", {}), ("gamma", {"Gamma": 2.0})])
+def test_families_are_simulated_without_y(family, own):
+    model = fenchel.Model("y ~ arm", plan(4000), family)
+    hyper = own and {next(iter(dict.fromkeys(model_names(model)))): next(iter(own.values()))}
+    y = model.simulate({"Intercept": 0.2, "arm": 0.5}, hyper, rng=0)[0]
+    mean = {"poisson": np.exp, "gamma": np.exp, "bernoulli": lambda eta: 1 / (1 + np.exp(-eta))}[family]
+    for arm in (0, 1):
+        own_rows = y[np.tile([0, 1], 2000) == arm]
+        assert abs(own_rows.mean() - mean(0.2 + 0.5 * arm)) < 5 * own_rows.std() / np.sqrt(own_rows.size)
+
+
+def model_names(model):
+    """The owners of the hyperparameters, as messages name them."""
+    with pytest.raises(Refusal) as refused:
+        model.simulate(dict.fromkeys(["Intercept", "arm"], 0.0), {})
+    return [str(refused.value).split("hyperparameters={'")[1].split("'")[0]]
+
+
+def test_what_is_not_stated_is_asked_for():
+    model = fenchel.Model("y ~ x + (1|g)", plan(), "gaussian")
+    with pytest.raises(Refusal, match=r"coefficients: 'x' is unknown or missing"):
+        model.simulate({"Intercept": 1.0})
+    with pytest.raises(Refusal, match=r"sd of \(1\|g\) is not stated"):
+        model.simulate({"Intercept": 1.0, "x": 0.0})
+    with pytest.raises(Refusal, match="name 'site'"):
+        model.simulate({"Intercept": 1.0, "x": 0.0}, {"(1|g)": 1.0, "noise": 1.0, "site": 1.0})
+    with pytest.raises(ValueError, match="every y is NaN"):
+        model.fit()
+    with pytest.raises(ValueError, match="levels are not known"):
+        fenchel.Model("y ~ x", plan(), "ordinal")
+
+
+def test_prior_predictive_draws_have_the_variance_of_the_priors():
+    data = plan(40)
+    model = fenchel.Model(
+        "y ~ x",
+        data,
+        "gaussian",
+        priors={
+            "Intercept": fenchel.Normal(2.0, 0.5),
+            "x": fenchel.Normal(1.0, 0.3),
+            "noise": fenchel.Normal(0.0, 1e-3),
+        },
+    )
+    y = model.prior_predictive(2000, rng=0)
+    x = data.x.to_numpy()
+    centred = x - x.mean()
+    np.testing.assert_allclose(y.mean(axis=0), 2.0 + centred, atol=0.15)
+    np.testing.assert_allclose(y.var(axis=0), 0.25 + 0.09 * centred**2 + 1.0, rtol=0.2)
+
+
+def test_power_of_two_groups_is_that_of_the_normal_test():
+    """Arms are balanced within sites, whose effects cancel: the z-test of known variance is near."""
+    data = plan(200, groups=10)
+    model = fenchel.Model("y ~ arm + (1|g)", data.assign(g=np.arange(200) // 20), "gaussian")
+    found = fenchel.power(
+        model, n=60, coefficients={"Intercept": 0.0, "arm": 0.35}, hyperparameters={"(1|g)": 0.5, "noise": 1.0}
+    )
+    shift = 0.35 / np.sqrt(2 / 100)
+    expected = stats.norm.sf(1.96 - shift)
+    row = found.table.loc["arm"]
+    assert abs(row.power - expected) < 4 * row.mc_error
+    assert row.coverage > 0.88
+    assert row.sd == pytest.approx(np.sqrt(2 / 100), rel=0.25)
+    assert row.mc_error == pytest.approx(np.sqrt(row.power * (1 - row.power) / 60))
+    assert found.fits.shape == (60, 3)
+    assert "by 60 data sets" in repr(found)
+    with pytest.raises(ValueError, match="effect"):
+        fenchel.power(model, "dose", 20, coefficients={"Intercept": 0.0, "arm": 0.35}, hyperparameters={})
+
+
+def test_a_model_with_another_response(tmp_path):
+    data = plan(60).assign(y=np.arange(60.0))
+    model = fenchel.Model("y ~ x", data, "gaussian")
+    other = model.with_response(np.ones(60))
+    assert (other.target.y == 1.0).all()
+    assert (model.target.y == np.arange(60.0)).all()
+    with pytest.raises(Refusal, match="is computed"):
+        fenchel.Model("np.log(y + 1) ~ x", data).with_response(np.ones(60))
+
+
+def test_arviz_has_the_prior_too():
+    pytest.importorskip("arviz")
+    rng = np.random.default_rng(0)
+    data = plan(60, groups=6).assign(y=rng.poisson(2.0, 60))
+    fit = fenchel.fit("y ~ x + (1|g)", data, "poisson", fixed_sd=1, accuracy="fast")
+    from fenchel.models.export import prior_datasets
+
+    groups = prior_datasets(fit, 40, 0)
+    assert set(groups) == {"prior", "prior_predictive"}
+    assert groups["prior"]["x"].shape == (1, 40)
+    assert groups["prior_predictive"]["y"].shape == (1, 40, 60)
+    assert groups["prior"]["(1|g) sd"].std() > 0.1
+
+
+def test_metadata_is_routed_through_a_pipeline():
+    sklearn = pytest.importorskip("sklearn")
+    from sklearn.model_selection import cross_validate
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.normal(size=90), "g": np.arange(90) % 6})
+    y, weight = rng.poisson(np.exp(0.5 + 0.3 * X.x)), rng.integers(1, 4, 90).astype(float)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = fenchel.FormulaRegressor("y ~ x + (1|g)", family="poisson", accuracy="fast")
+        model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        pipe = make_pipeline(FunctionTransformer(lambda frame: frame), model)
+        found = cross_validate(pipe, X, y, cv=3, params={"sample_weight": weight}, return_estimator=True)
+    assert np.isfinite(found["test_score"]).all()
+    alone = fenchel.FormulaRegressor("y ~ x + (1|g)", family="poisson", accuracy="fast")
+    first = np.arange(30, 90)
+    alone.fit(X.iloc[first], y[first], sample_weight=weight[first])
+    np.testing.assert_allclose(found["estimator"][0].predict(X), alone.predict(X), rtol=1e-6)
