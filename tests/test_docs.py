@@ -271,10 +271,11 @@ def test_the_readme_runs(capsys):
     assert "make test" in text
 
 
+GUIDES = ("effects", "residuals", "design", "estimators")
 STARTS = ("mixed_models", "maps_and_smooths", "gaussian_processes", "likelihood_and_prior")
 
 
-@pytest.mark.parametrize("page", ["effects", "estimators", *(f"start/{page}" for page in STARTS)])
+@pytest.mark.parametrize("page", [*GUIDES, *(f"start/{page}" for page in STARTS)])
 def test_pages_run_and_print_what_they_show(page, capsys, monkeypatch):
     monkeypatch.setattr(gates, "UNASKED_SECONDS", 20.0)  # pages show what a reader gets: the default
     text, names = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), dict[str, object]()
@@ -354,6 +355,12 @@ def test_which_answer_to_take_is_a_table():
     rows = [line for line in page[page.index("| if you | take |") :].splitlines() if line.startswith("|")]
     for words in ("fenchel.fit(...)", "fit.corrected()", 'integrate="auto"', 'evidence="corrected"'):
         assert sum(words in row.rsplit("|", 2)[1] for row in rows) == 1
+
+
+def test_the_table_of_names_is_that_of_the_library():
+    from fenchel.models.fit_names import names_table
+
+    assert names_table() in (ROOT / "docs" / "residuals.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_what_a_fit_answers_is_that_of_the_library():

@@ -302,5 +302,6 @@ def names_table() -> str:
     lines = ["| name | what it is |", "|---|---|"]
     for name, answer in vars(FamiliarNames).items():
         if not name.startswith("_"):
-            lines.append(f"| `{name}` | {str(answer.__doc__).strip().splitlines()[0]} |")
+            first = str(answer.__doc__).strip().splitlines()[0].replace("``", "`")
+            lines.append(f"| `{name}` | {first} |")
     return "\n".join(lines)

@@ -253,7 +253,7 @@ class Response:
         likelihood, made = self.found.likelihood, replace(self.found, weights=weights)
         for second in self.seconds:
             likelihood = second.attached(likelihood, frame, made.y, made.seen)
-        return replace(made, likelihood=likelihood)
+        return replace(made, likelihood=likelihood, level=0.0 * made.level if self.planned else made.level)
 
     def _placeholder(self, frame: pd.DataFrame) -> np.ndarray:
         """Some y that the likelihood takes, of sd 1 where eta is on its scale: nothing is fitted to it."""
