@@ -118,6 +118,7 @@ CASES = {
     "NUMPY_PAIRS": (formula, 10, 10**6, 1e-5),
     "PART_LATENTS": (parts, 10, 1000, 1e-8),
     "PARTS_APART": (parts, 0.0, 1e12, 1e-8),
+    "DENSE_COLUMNS": (formula, 1, 1000, 1e-5),
     "SOLVED_ROWS": (formula, 1, 1000, 1e-5),
     "DIRECT_LATENTS": (formula, 1, 1000, 1e-4),
     "DIRECT_WORK": (formula, 1.0, 1e12, 1e-4),

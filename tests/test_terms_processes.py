@@ -171,8 +171,6 @@ SENTENCES = {
     "y ~ gp(c)": r"'c' is 1 in every row; expected a column that varies",
     'y ~ gp(x, kernel="matern")': r"kernel = 'matern' is not known; expected 'matern12' .* or 'rbf'|Did you mean",
     "y ~ gp(x, length=3)": r"gp\(\) has no option 'length'; expected kernel, isotropic",
-    "y ~ gp(x)": r"gp\(x\) is over 1200 different points; expected at most 1000. s\(x\) is a spline of any number",
-    "y ~ gp(x, w)": r"expected at most 1000. matern\(x, z\) is a field over any number; rounded columns have fewer",
 }
 
 

@@ -25,6 +25,7 @@ CHAIN_ROWS = 2_000  # rows of a sparse matrix up to which LAPACK on a chain of b
 NUMPY_PAIRS = 2**19  # pairs of columns that rows touch, up to which numpy finds them; more are worth a compiled loop
 PART_LATENTS = 2_000  # latents of a component that is factorised as a part of its own
 PARTS_APART = 1e8  # multiplications of a factorisation from which parts that only scale are kept apart
+DENSE_COLUMNS = 64  # columns without a zero from which a design is multiplied as a dense matrix beside a sparse one
 SOLVED_ROWS = 64  # rows up to which their variances by solves are faster than the inverse on the whole pattern
 DIRECT_LATENTS = 20_000  # latents up to which the direct engine serves whatever their pattern
 DIRECT_WORK = 2e13  # multiplications of a factor above which engine="auto" is the iterative one, with errors stated

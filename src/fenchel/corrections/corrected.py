@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import gates
+from ..checks import problem
 from ..files import Stored
 from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..priors.base import NewRows
@@ -261,6 +262,10 @@ def correct(
     if predictors.n_predictors > 1:
         return importance(solution).instead_of(f"{solution.likelihood.name} has several predictors an observation")
     if predictors.has_extra_variance:
+        if predictors.n_observations > gates.DRAWN_SITES:
+            got = f"the prior has an extra variance (inducing points) and {predictors.n_observations} rows"
+            advice = "The Gaussian is what there is: accuracy='fast'."
+            raise problem("corrected", got, f"at most {gates.DRAWN_SITES}, which are corrected by draws", advice)
         return importance(solution).instead_of("the prior has an extra variance")
     if solution.likelihood.objective.conjugate:
         return Interpolated(solution)  # q is the posterior

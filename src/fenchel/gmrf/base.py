@@ -5,6 +5,7 @@ d elbo / d theta_i = sum over the pattern of dP/dQ o dQ/dtheta_i,    dP/dQ = 1/2
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,18 @@ _SAME = 1e-6  # relative: two precisions that differ by less are the same
 _NARROW, _WIDE = 0.1, 1e3  # of the information: what is made of it far from the optimum
 
 
+class MovingRows(ABC):
+    """Rows of a field whose design depends on theta, with a variance that its latents do not explain."""
+
+    @abstractmethod
+    def at(self, theta: np.ndarray) -> tuple[Any, np.ndarray]:
+        """The design (N, latents), scipy sparse of one pattern for every theta, and the extra variances (N,)."""
+
+    @abstractmethod
+    def slopes(self, solution: Solution, theta: np.ndarray, latents: slice) -> np.ndarray:
+        """d elbo / d theta at a fit of a stack in which the latents of the field are these."""
+
+
 class MarkovField(Family):
     """A family of sparse priors.
 
@@ -38,6 +51,8 @@ class MarkovField(Family):
     constraints : array (k, L), optional
     log_prior : callable, optional
         theta -> (log density, gradient).
+    moving : MovingRows, optional
+        Rows of a design that depends on theta, for a field that is part of a ``stack``.
     """
 
     def __init__(
@@ -49,7 +64,9 @@ class MarkovField(Family):
         design: Any = None,
         constraints: Any = None,
         log_prior: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None,
+        moving: MovingRows | None = None,
     ) -> None:
+        self.moving = moving
         self.build, self.design, self.constraints = Remembered(build), design, constraints
         self._theta = np.asarray(theta, dtype=np.float64)
         self._names = tuple(names)

@@ -158,6 +158,15 @@ class Process:
         lengths = self._lengths(theta)
         return np.asarray(PROFILES[self.nu].value(cdist(X / lengths, Y / lengths, "sqeuclidean")))
 
+    def kernel(self, theta: np.ndarray) -> Any:
+        """The covariance as a kernel of scikit-learn, the nugget aside."""
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+        lengths = np.exp(np.asarray(theta[1:])) / 2.0
+        length = float(lengths[0]) if self.shared else lengths
+        shape = RBF(length) if np.isinf(self.nu) else Matern(length, nu=self.nu)
+        return ConstantKernel(float(np.exp(2.0 * theta[0]))) * shape
+
     def _inverse(self, theta: np.ndarray) -> np.ndarray:
         """(R + nugget I)^-1, exactly symmetric."""
         R = self.correlation(theta, self.points, self.points)

@@ -24,7 +24,7 @@ from ..priors.base import NewRows
 from ..priors.latent_priors import checked_constraints
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
-from .base import MarkovField
+from .base import MarkovField, MovingRows
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,32 @@ class StackedField(MarkovField):
     def at(
         self, theta: ArrayLike | None = None, mean: ArrayLike = 0.0, offset: ArrayLike | None = None
     ) -> SparsePrecision:
-        return super().at(theta, mean, self.offset if offset is None else offset)
+        out = super().at(theta, mean, self.offset if offset is None else offset)
+        moving = self._moving(self.theta if theta is None else np.asarray(theta, dtype=np.float64))
+        if not moving:
+            return out
+        design, extra = self.design, np.zeros(self.design.shape[0])
+        for rows, part, _, latents in moving:
+            block, own = rows.at(part)
+            design = _with_columns(design, block, latents)
+            extra += own
+        return out.seen_through(design, extra)
+
+    def _moving(self, theta: np.ndarray) -> list[tuple[MovingRows, np.ndarray, slice, slice]]:
+        """Fields whose designs depend on theta: their rows, their part of theta, and where that and the latents are."""
+        out, latent, entry = [], 0, 0
+        for field in self.parts:
+            latents, entries = slice(latent, latent + field.n_latents), slice(entry, entry + field.theta.size)
+            if field.moving is not None:
+                out.append((field.moving, theta[entries], entries, latents))
+            latent, entry = latents.stop, entries.stop
+        return out
+
+    def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
+        out = super().gradient(solution, theta)
+        for rows, part, entries, latents in self._moving(np.asarray(theta, dtype=np.float64)):
+            out[entries] = rows.slopes(solution, part, latents)
+        return out
 
     def summands(self) -> Sequence[Summand]:
         """Those of the fields, each over its own latents and entries of theta."""
@@ -174,6 +199,12 @@ class StackedField(MarkovField):
         """Rows ``table`` = (where, fixed), as ``rows`` takes them."""
         design = self.rows(*table)
         return NewRows(design=design, offset=offset_at("stack", self.offset, design.shape[0]))
+
+
+def _with_columns(design: sp.csr_array, block: sp.csr_array, columns: slice) -> sp.csr_array:
+    """A design with other values in some neighbouring columns."""
+    parts = [design[:, : columns.start], block, design[:, columns.stop :]]
+    return sp.csr_array(sp.hstack([part for part in parts if part.shape[1]], format="csr"))
 
 
 def stack(

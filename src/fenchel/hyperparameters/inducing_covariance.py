@@ -11,6 +11,7 @@ B is symmetric at the optimum. One pass over the rows, in blocks; classes with w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Any
 
@@ -98,33 +99,20 @@ class InducingCovariance(KernelCovariance):
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         prior, post = self.at(theta), solution.posterior
-        rows, kernel = prior.rows, prior.kernel
-        m, like = post.latent_mean, post.alpha
+        m = post.latent_mean
         means, C = (m[:, None] if m.ndim == 1 else m), post.predictors.n_predictors
         left = _unexplained(post, C)
-        M, Z, U = rows.points.shape[0], rows.points, rows.U
-        Lam = post.curvatures
+        M, Lam = prior.rows.points.shape[0], post.curvatures
 
-        def one(some: slice) -> np.ndarray:
-            X, alpha, lam = rows.X[some, :], post.alpha[some, :], post.lam[some, :]
-            K = cross(kernel, X, Z)
-            G = rows.of_cross(K)
-            A = -(alpha @ means.T)
+        def adjoint(some: slice, G: Array) -> Array:
+            lam, A = post.lam[some, :], -(post.alpha[some, :] @ means.T)
             for a, b, rest in left:
                 weight = lam[:, a] if Lam is None else Lam[some][:, a, b]
                 A = A + weight[:, None] * (G @ rest)
-            T = A[:, :M] @ U.T
-            own = variance_slopes(kernel, X, -0.5 * namespace(lam).sum(lam, axis=1))
-            B = np.zeros((M, M)) if Lam is None else to_numpy(G[:, :M].T @ A[:, :M])
-            slopes = cross_slopes(kernel, X, Z, T, K) + own
-            return np.concatenate([slopes, B.ravel() if Lam is not None else np.zeros(0)])
+            return A
 
-        total = np.asarray(sum(over_rows(rows.shape[0], rows.shape[1], one, is_numpy(like))))
-        n = total.size if Lam is None else total.size - M * M
-        B = _products(means, left, M) if Lam is None else asarray(total[n:].reshape(M, M), like)
-        G_MM = -0.25 * (U @ (B + B.T) @ U.T)
-        G_MM = set_diagonal(G_MM, (1.0 + prior.jitter) * diagonal_of(G_MM))
-        return np.asarray(total[:n] + cross_slopes(kernel, Z, Z, G_MM))
+        B = _products(means, left, M) if Lam is None else None
+        return feature_slopes(prior, adjoint, namespace(post.lam).sum(post.lam, axis=1), B)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (n, D): its features, and the variance that they do not explain."""
@@ -143,6 +131,32 @@ class InducingCovariance(KernelCovariance):
 
         X = rng.normal(size=(n, 2))
         return cls(1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5), X, X[: max(2, n // 2)], offset=0.1, level=2.0)
+
+
+def feature_slopes(
+    prior: InducingPoints, adjoint: Callable[[slice, Array], Array], lam: Array, B: Array | None = None
+) -> np.ndarray:
+    """<A, dG> - 1/2 lam' d diag(K) along the kernel's theta, ``adjoint(rows, G)`` being those rows of A.
+
+    ``B``: G' A of the points, where it is known; it is symmetric at the optimum.
+    """
+    rows, kernel = prior.rows, prior.kernel
+    M, Z, U = rows.points.shape[0], rows.points, rows.U
+
+    def one(some: slice) -> np.ndarray:
+        X = rows.X[some, :]
+        K = cross(kernel, X, Z)
+        G = rows.of_cross(K)
+        A = adjoint(some, G)[:, :M]
+        slopes = cross_slopes(kernel, X, Z, A @ U.T, K) + variance_slopes(kernel, X, -0.5 * lam[some])
+        return np.concatenate([slopes, np.zeros(0) if B is not None else to_numpy(G[:, :M].T @ A).ravel()])
+
+    total = np.asarray(sum(over_rows(rows.shape[0], rows.shape[1], one, is_numpy(lam))))
+    n = total.size - (M * M if B is None else 0)
+    inner = asarray(total[n:].reshape(M, M), lam) if B is None else B
+    G_MM = -0.25 * (U @ (inner + inner.T) @ U.T)
+    G_MM = set_diagonal(G_MM, (1.0 + prior.jitter) * diagonal_of(G_MM))
+    return np.asarray(total[:n] + cross_slopes(kernel, Z, Z, G_MM))
 
 
 def _unexplained(post: Any, C: int) -> list[tuple[int, int, Array]]:

@@ -91,9 +91,11 @@ class ApproximationLoss:
 
 
 def approximation_loss(
-    solution: Solution, prior: InducingPoints, rng: Seed = 0, enough: float = 0.0
+    solution: Solution, prior: InducingPoints, rng: Seed = 0, enough: float = 0.0, alone: bool = True
 ) -> ApproximationLoss:
     """The bound for a fit of ``prior``, its gap included; one below ``enough`` nats is not made smaller by more work.
+
+    The process may be one of several parts of eta; where it is not ``alone``, nothing bounds it without a dual.
 
     Examples
     --------
@@ -113,7 +115,8 @@ def approximation_loss(
     """
     M, certificate, post = prior.rows.points.shape[0], solution.certificate, solution.posterior
     gap = max(0.0, solution.gap)
-    if certificate == "stationarity" or (certificate != "duality" and post.predictors.n_predictors > 1):
+    several = post.predictors.n_predictors > 1 or not alone
+    if certificate == "stationarity" or (certificate != "duality" and several):
         return ApproximationLoss.unknown(M, gap, "none")
     if certificate != "duality":
         from .inducing_concavity import concavity_loss
@@ -124,7 +127,7 @@ def approximation_loss(
     means = 0.5 * max(0.0, total)
     c = asarray(to_numpy(prior.extra_variance), lam)
     spreads = 0.5 * float(namespace(lam).sum(lam * c[:, None]))
-    if not error and means + spreads + gap > enough and sums.is_affordable(lam.shape[1]):
+    if alone and not error and means + spreads + gap > enough and sums.is_affordable(lam.shape[1]):
         spreads -= 0.5 * min(2.0 * spreads, sums.log_determinants(lam, post.latent_covariance()))
     return ApproximationLoss(means + spreads + gap, 0.5 * error, means, spreads, gap, certificate, M)
 

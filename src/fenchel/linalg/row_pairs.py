@@ -4,7 +4,8 @@
 
 ``DesignRows`` holds them as a sparse map T from weights of the rows to the entries of W'W, or, where a factorisation
 keeps its entries in a layout of its own, as ``RowPairs``: each pair once instead of twice, straight to where the
-factorisation keeps it, and products of the entries of W taken on the way instead of stored.
+factorisation keeps it, and products of the entries of W taken on the way instead of stored. ``WideRows`` have many
+columns that no row leaves out, such as the features of a process: their products are those of dense matrices.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import scipy.sparse as sp
 
 from .. import gates
 from .factorisation import Analysis, StoredAnalysis
-from .machine import on_every_core
+from .machine import blocks, on_every_core
+from .matrix_designs import Dense
 
 
 class RowPairs:
@@ -98,6 +100,7 @@ class DesignRows:
     """
 
     _pairs: RowPairs | None = None
+    n_full: int = 0  # columns that are treated as those of a dense matrix
 
     def __init__(self, W: Any, indptr: np.ndarray, indices: np.ndarray, by_pairs: bool = True) -> None:
         self.W, self.indptr, self.indices, self.by_pairs = W, indptr, indices, by_pairs
@@ -130,6 +133,10 @@ class DesignRows:
             self._pairs = RowPairs(self.W, symbolic)
         return self._pairs
 
+    def with_values(self, W: Any) -> DesignRows:
+        """Other values on the same pattern."""
+        return DesignRows(W, self.indptr, self.indices, self.by_pairs)
+
     def take(self, rows: np.ndarray) -> DesignRows:
         """Some of the rows."""
         out = DesignRows(self.W[rows], self.indptr, self.indices, self.by_pairs)
@@ -138,6 +145,107 @@ class DesignRows:
         if "_mapped" in self.__dict__:
             out.__dict__["_mapped"] = self.products[:, rows], self.complete[rows]
         return out
+
+
+class WideRows(DesignRows):
+    """Rows of W = [S, G] in some order of columns, G (N, M) dense; all pairs of a column of G are in the pattern.
+
+    Attributes
+    ----------
+    full : int array (M,)
+        The columns of G, ascending.
+    """
+
+    def __init__(self, W: Any, indptr: np.ndarray, indices: np.ndarray, full: np.ndarray) -> None:
+        super().__init__(W, indptr, indices, by_pairs=False)
+        self.full, n = full, indptr.size - 1
+        self.n_full, every = full.size, np.arange(n)
+        self.below = indptr[full] + every[:, None]  # (n, M): where the pair of a latent and a column of G stands
+        ahead = places_in(indptr, indices, np.tile(full, n), np.repeat(every, full.size))[0]
+        self.mirrored = ahead.reshape(n, full.size)
+        self._set(W)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("W", "indptr", "indices", "by_pairs", "full", "n_full", "below", "mirrored", "S", "G")
+        return {name: self.__dict__[name] for name in names}
+
+    def _set(self, W: Any) -> None:
+        """Take other rows, or other values of the same ones."""
+        self.W, self.S = W, without_columns(W, self.full)
+        self.G = Dense(W[:, self.full].toarray())
+
+    def with_values(self, W: Any) -> WideRows:
+        """Other rows on the same pattern."""
+        out = copy.copy(self)
+        out.__dict__.pop("_mapped", None)
+        out._set(W)
+        return out
+
+    def take(self, rows: np.ndarray) -> WideRows:
+        return self.with_values(self.W[rows])
+
+    @cached_property
+    def _mapped(self) -> tuple[Any, np.ndarray]:
+        sparse, complete = row_products(self.S, self.indptr, self.indices)
+        return WideProducts(self, sparse), complete
+
+
+class WideProducts:
+    """The map from weights of wide rows to the entries of W' diag(.) W, and its transpose."""
+
+    def __init__(self, rows: WideRows, sparse: Any, transposed: bool = False) -> None:
+        self.rows, self.sparse, self.transposed = rows, sparse, transposed
+
+    @property
+    def T(self) -> WideProducts:
+        return WideProducts(self.rows, self.sparse, not self.transposed)
+
+    def __matmul__(self, values: np.ndarray) -> np.ndarray:
+        return self._forms(values) if self.transposed else self._products(values)
+
+    def _products(self, weight: np.ndarray) -> np.ndarray:
+        """W' diag(weight) W on the pattern."""
+        rows, G = self.rows, self.rows.G
+        out = np.asarray(self.sparse @ weight)
+        both = np.zeros(rows.below.shape)
+        for some in blocks(0, *G.shape):
+            both += rows.S[some].T @ (weight[some, None] * G.X[some])
+        both[rows.full] = G.gram(weight)
+        out[rows.below] = out[rows.mirrored] = both
+        return out
+
+    def _forms(self, data: np.ndarray) -> np.ndarray:
+        """diag(W Z W') (N,), Z symmetric by its values on the pattern."""
+        rows, G = self.rows, self.rows.G
+        both = np.asarray(data)[rows.below]
+        out = np.asarray(self.sparse.T @ data) + G.row_products(both[rows.full])
+        for some in blocks(0, *G.shape):
+            out[some] += 2.0 * np.sum((rows.S[some] @ both) * G.X[some], axis=1)
+        return out
+
+
+def full_columns(W: Any) -> np.ndarray:
+    """The columns of a csr array that have an entry in every row, where they are many; none where they are few."""
+    full = np.flatnonzero(np.bincount(W.indices, minlength=W.shape[1]) == W.shape[0])
+    return full if full.size >= gates.DENSE_COLUMNS else full[:0]
+
+
+def without_columns(W: Any, columns: np.ndarray) -> sp.csr_array:
+    """A csr array with some of its columns left empty."""
+    gone = np.zeros(W.shape[1], dtype=bool)
+    gone[columns] = True
+    keep = ~gone[W.indices]
+    indptr = np.concatenate([[0], np.cumsum(keep)])[W.indptr].astype(W.indptr.dtype)
+    return sp.csr_array((W.data[keep], W.indices[keep], indptr), shape=W.shape)
+
+
+def products_pattern(W: Any, full: np.ndarray) -> sp.csc_array:
+    """The pattern of W'W; columns that every row touches meet every latent."""
+    S, n = without_columns(W, full), W.shape[1]
+    ones = sp.csr_array((np.ones(S.nnz), S.indices, S.indptr), shape=S.shape)
+    meet = np.tile(np.arange(n), full.size), np.repeat(full, n)
+    block = sp.csc_array((np.ones(meet[0].size), meet), shape=(n, n))
+    return sp.csc_array(ones.T @ ones) + block + block.T
 
 
 def row_products(W: Any, indptr: np.ndarray, indices: np.ndarray) -> tuple[Any, np.ndarray]:

@@ -142,14 +142,17 @@ def prices(plain: FitTables, found: Any = None) -> Prices:
 def _chosen(plain: FitTables, accuracy: str) -> Plan:
     n, exact = _n_free(plain), plain.found.likelihood.objective.conjugate
     why = ""
+    many = bool(plain.approximations) and plain.model.n_rows[1] > gates.DRAWN_SITES and not exact
+    if many:
+        why = f"a process through inducing points is corrected up to {gates.DRAWN_SITES} rows"
     if accuracy == "high":
-        return Plan("auto" if n else None, not exact)
+        return Plan("auto" if n else None, not exact and not many, why)
     if exact and not n:
         return Plan()
     said = prices(plain)
     allowed = max(gates.AFFORDED_FITS * _COLD * plain.found.n_evaluations * said.one, gates.AFFORDED_SECONDS)
     allowed = min(allowed, gates.UNASKED_SECONDS)
-    corrects, short = not exact, np.inf
+    corrects, short = not exact and not many, np.inf
     if corrects and min(said.corrected, said.integrated) <= allowed:
         found = correct(plain.solution, rough=True)
         corrects, said = found.nearer, prices(plain, found)

@@ -52,7 +52,11 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
     only = [name for name, is_set in asked.items() if is_set]
     if engine == "iterative" and only:
         raise problem("Model", f'engine = "iterative" with {only[0]}', f"{only[0]} left out", 'Or use engine="direct".')
-    if engine != "auto":
+    approximate = [term.name for term in model.sum.effects if term.approximates]
+    if engine == "iterative" and approximate:
+        got = f'engine = "iterative" with {approximate[0]}, which is seen through inducing points'
+        raise problem("Model", got, 'engine="direct"')
+    if engine != "auto" or approximate:
         return engine == "iterative"
     sizes = [term.n_latents for term in model.sum.effects]
     n = sum(sizes)
@@ -76,7 +80,7 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
 
 def search_start(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
     """Options of ``learn``: a start by a quick iterative fit, where one factorisation costs more than that fit."""
-    if is_loading():
+    if is_loading() or any(term.approximates for term in model.sum.effects):
         return {}
     rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
     dear = max(gates.DEAR_FACTOR, _DEAR_ROW * model.n_rows[0])
@@ -139,7 +143,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
         found = learn(target.likelihood, family, target.y, weights=target.weights, **search, **start)
         spent, n_before, own = time.perf_counter() - began, family.n_latents, found.theta[family.theta.size :]
         noise = bool(found.likelihood.theta_names)
-        sum_ = sum_.settled(found.theta, model.table(model.frame), noise, found.objective)
+        sum_ = sum_.settled(found.theta, model.table(model.frame), noise, found.objective, found.solution)
         n_latents = 0 if sum_ is None else sum(term.n_latents for term in sum_.effects)
         price = spent * (n_latents / n_before) ** 1.5  # as the work of a factor grows in the plane
         if price > _DEAR_AGAIN and n_latents > n_before:

@@ -138,7 +138,7 @@ class _Export:
             if where is None:
                 continue
             labels, design, _ = where
-            dim = str(term.label)
+            dim = str(term.label) if term.label != term.name else f"place of {term.name}"
             known = _labels(labels)
             dim = dim if dim not in coords or np.array_equal(coords[dim], known) else f"{dim} of {term.name}"
             coords[dim] = known

@@ -155,6 +155,21 @@ class FitTables:
             return float(self.integrated.log_evidence)
         return np.nan if self.answers is None else float(self.answers.log_evidence)
 
+    @property
+    def approximation_loss(self) -> float:
+        """Nats of elbo that terms seen through inducing points cost at most; 0 without such terms.
+
+        Infinite where nothing bounds it: for a family without a dual.
+        """
+        fits = self.parts.values() if self.parts else [self]
+        return float(sum(cost.bound for fit in fits for _, cost in fit.approximations))
+
+    @property
+    def approximations(self) -> list[tuple[Any, Any]]:
+        """The terms that approximate, and what is known of what they cost at the learned hyperparameters."""
+        pairs = self.model.sum.thetas(self.theta)
+        return [(term, term.cost_at(part, self.solution)) for term, part in pairs if term.approximates]
+
     @cached_property
     def accuracy(self) -> str:
         """Which answers these are: integrated over the hyperparameters, corrected, or Gaussian at the mode."""

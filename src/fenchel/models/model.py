@@ -35,7 +35,7 @@ from .hurdle import HurdleParts, names_for_priors
 from .model_matrix import INTERCEPT
 from .multinomial import Multinomial
 from .remarks import of_data, warn
-from .response import Response, SecondPredictor, Target
+from .response import Response, SecondPredictor, Target, with_dual
 from .stated_priors import FixedPriors, OwnPriors, effect_priors, prior_table, spelled_out
 
 if TYPE_CHECKING:
@@ -247,6 +247,7 @@ class Model(MakesData, Stated):
         frame, about = self.compiled.extended(self.frame), np.average(self.offset_at(self.frame), weights=seen)
         table = DataTable("Model", frame, weights=self.target.weights, places=self.kept)
         self._add_up(table, (fixed_sd, priors, elsewhere), float(about), weights=seen)
+        self.target = with_dual(self.target, self.sum.effects, bound)
 
     def _add_up(self, table: DataTable, stated: Options, mean_offset: float, **options: Any) -> None:
         """Read the terms against a table, and give the coefficients their priors; ``options`` of ``SumOfTerms``."""

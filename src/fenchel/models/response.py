@@ -49,6 +49,8 @@ from .model_matrix import INTERCEPT, Expression
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..terms import Term
+
 ROWS = ("exposure", "trials", "event", "upper", "failures", "weights")  # what a row may have beside its y
 
 _FARTHEST = 40.0  # what one sd of a column does to a parameter of the likelihood, at most
@@ -357,3 +359,17 @@ def checked_weights(given: np.ndarray | None, whole: bool = True) -> np.ndarray 
     if whole and not (given > 0.0).any():
         raise problem("Model", "every weight is 0", "at least one above 0")
     return given
+
+
+def with_dual(target: Target, terms: Sequence[Term], bound: str) -> Target:
+    """The target of a model in which terms approximate: with a dual where there is one, which bounds what they lose."""
+    approximate = next((term for term in terms if term.approximates), None)
+    if approximate is None:
+        return target
+    likelihood = target.likelihood
+    if likelihood.n_predictors > 1:
+        got = f"{approximate.name} is over many points, and a row has {likelihood.n_predictors} predictors"
+        advice = "GaussianProcessClassifier has inducing points for several classes; s(x), te(x, z) serve any family."
+        raise problem(target.where, got, "one predictor a row, or at most 1,000 different points", advice)
+    dual = likelihood.neighbour() if bound == "best" and not likelihood.objective.convex else None
+    return target if dual is None else replace(target, likelihood=dual)

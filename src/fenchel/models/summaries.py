@@ -43,12 +43,14 @@ def certificate(fit: FitTables) -> list[str]:
     if np.isinf(sol.gap) and sol.certificate == "stationarity":
         proof = "a stationary point, of a family that is not log-concave: another may be better"
     first = f"{word}: {proof}, {_bound_in_words(fit)}"
-    return [first] if fit.converged else [first, fit.found.status]
+    costs = [f"{term.name}: {cost.sentence}" for term, cost in fit.approximations]
+    return [first, *costs] if fit.converged else [first, *costs, fit.found.status]
 
 
 def between_bounds(fit: FitTables) -> list[str]:
     """The evidence between two bounds, where they were computed or are cheap; else the call that gives them."""
-    if not answers(fit, "evidence_bounds") or fit.found.likelihood.objective.conjugate:
+    closed = fit.found.likelihood.objective.conjugate or bool(fit.approximations)
+    if closed or not answers(fit, "evidence_bounds"):
         return []
     found = proof_at_hand(fit)
     if found is None:

@@ -34,9 +34,9 @@ _KEPT_SHARE = 0.06  # of the memory there is: rows of G up to this are kept; lea
 _KEPT_BYTES = 1.0 * 2**30  # and up to this
 
 
-def whitening(K: Array) -> tuple[Array, float]:
+def whitening(K: Array, jitter: float = JITTER) -> tuple[Array, float]:
     """U with U' (K + jitter diag K) U = I, upper triangular, and the jitter that Cholesky needed."""
-    jitter, xp = JITTER, namespace(K)
+    xp = namespace(K)
     own = xp.linalg.diagonal(K)
     while jitter <= _MOST_JITTER:
         A = K + dense.diagonal_matrix(jitter * own)
@@ -185,6 +185,8 @@ class InducingPoints(LatentPrior):
     offset : float, array (N,) or (N, C)
     level : float
         Prior variance of a constant added to the function.
+    jitter : float
+        Variance of the noise through which the weights see the function, as a share of its own.
 
     Attributes
     ----------
@@ -203,7 +205,13 @@ class InducingPoints(LatentPrior):
     """
 
     def __init__(
-        self, kernel: Any, X: ArrayLike, points: ArrayLike, offset: ArrayLike = 0.0, level: float = 0.0
+        self,
+        kernel: Any,
+        X: ArrayLike,
+        points: ArrayLike,
+        offset: ArrayLike = 0.0,
+        level: float = 0.0,
+        jitter: float = JITTER,
     ) -> None:
         where, host = "InducingPoints", namespace(X) is np  # type: ignore[arg-type]
         inputs: Array = finite(where, "X", numeric(where, "X", X)) if host else asarray(X, X)  # type: ignore[arg-type]
@@ -213,12 +221,12 @@ class InducingPoints(LatentPrior):
             raise problem(where, got, "(N, D) and (M, D)", "Use x[:, None] for one input.")
         self.level = scalar(where, "level", level, 0.0) if level else 0.0
         at = asarray(Z, inputs)
-        U, self.jitter = whitening(cross(kernel, at, at))
+        U, self.jitter = whitening(cross(kernel, at, at), jitter)
         self.kernel, self.rows = kernel, FeatureRows(kernel, inputs, at, U, self.level)
         design, c = self.rows.design()
         self._like = HOST if host else inputs
         self.place(self._like, None, 0.0, design, offset, to_numpy(c))
-        self.restate(kernel=kernel, X=X, points=points, offset=offset, level=level)
+        self.restate(kernel=kernel, X=X, points=points, offset=offset, level=level, jitter=jitter)
 
     @property
     def like(self) -> Array:

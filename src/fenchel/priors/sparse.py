@@ -29,7 +29,7 @@ from ..linalg.design import HOST, Design
 from ..linalg.factorisation import Factorisation, analyse, symmetric_csc
 from ..linalg.krylov import conjugate_gradients
 from .base import EPS, Prior, Product
-from .latent_priors import LatentPrior
+from .latent_priors import LatentPrior, checked_design
 from .newton_systems import CheapCurvature, NewtonSystem, iterated
 from .predictors import BlockFactor, LatentPredictors, Latents, Seen
 from .row_covariances import SparseCovariances
@@ -100,6 +100,15 @@ class SparsePrecision(LatentPrior):
         pattern = self.pattern.reweighted(out.precision)
         out.factor, out.__dict__["pattern"] = pattern.base, pattern
         out.restate(precision=out.precision)
+        return out
+
+    def seen_through(self, design: Any, extra_variance: ArrayLike = 0.0) -> SparsePrecision:
+        """The same latents behind a design with other values in the same pattern, and with other extra variances."""
+        out = copy.copy(self)
+        out.design = checked_design(type(self).__name__, design, HOST, self.precision.shape[0])
+        rows = self.pattern.rows.with_values(out.design.csr())
+        out.extra_variance, out.__dict__["pattern"] = extra_variance, self.pattern.with_rows(rows)
+        out.restate(design=design, extra_variance=extra_variance)
         return out
 
     @property

@@ -27,7 +27,7 @@ from ..linalg.constrained import Constraint
 from ..linalg.constraint_bases import split_local
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.factorisation import EPS, SMALL_PIVOT, Analysis, Factorisation, StoredAnalysis, analyse
-from ..linalg.row_pairs import DesignRows, places_in
+from ..linalg.row_pairs import DesignRows, WideRows, full_columns, places_in, products_pattern
 from .latent_priors import checked_constraints
 
 _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
@@ -270,14 +270,14 @@ class Pattern:
 
     def __init__(self, Q: Any, W: Any, factor: Factorisation, constraint: Constraint | None) -> None:
         self.constraint, self.Q, self.shared = constraint, Q, {}
-        ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
-        union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
+        full = full_columns(W)
+        union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + products_pattern(W, full)
         union.sort_indices()
         if max(union.nnz, *union.shape) < 2**31:  # half of the memory, whatever the rows came with
             union.indices, union.indptr = union.indices.astype(np.int32), union.indptr.astype(np.int32)
         self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
-        self.rows = DesignRows(W, self.indptr, self.indices)
-        self.own = factor.symbolic
+        where, self.own = (self.indptr, self.indices), factor.symbolic
+        self.rows = WideRows(W, *where, full) if full.size else DesignRows(W, *where)
         if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
             self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
             self.places = self.own_places = np.arange(Q.nnz)
@@ -344,12 +344,16 @@ class Pattern:
             out._set(Q)
         return out
 
+    def with_rows(self, rows: DesignRows) -> Pattern:
+        """The same pattern with other rows of the design."""
+        out = copy.copy(self)
+        out.__dict__.update(rows=rows, shared={}, _last=None)
+        return out
+
     def restricted(self, rows: np.ndarray) -> Pattern:
         """The same pattern seen by fewer rows of W."""
-        out = copy.copy(self)
         self.rows.pairs(self.symbolic)  # found once for all restrictions
-        out.__dict__.update(rows=self.rows.take(rows), shared={}, _last=None)
-        return out
+        return self.with_rows(self.rows.take(rows))
 
     def factor(self, weight: np.ndarray) -> Factorisation:
         """Q + W' diag(weight) W, under the constraints; the last one made, if it is still in use and of these weights.
@@ -403,7 +407,7 @@ class Pattern:
         if W.shape[0] <= gates.SOLVED_ROWS:
             return row_quadratic(factor, W)
         shared = np.flatnonzero(np.bincount(W.indices, minlength=W.shape[1]) > _SHARED * W.shape[0])
-        if not 0 < shared.size <= _MOST_SHARED:
+        if not 0 < shared.size <= _MOST_SHARED + self.rows.n_full:
             return self._by_pairs(factor, W)
         F, one = W[:, shared], np.zeros((W.shape[1], shared.size))
         one[shared, np.arange(shared.size)] = 1.0

@@ -24,9 +24,11 @@ from scipy.special import betaln
 
 from ..checks import problem
 from ..files import Stated
+from ..gmrf.base import MovingRows
 from ..hyperparameters.priors import PC, HalfNormal, Normal, PCDeviation, PCRange, ScalarPrior, Scale
 from ..hyperparameters.shares import PCCorrelation
 from ..inputs.frames import DataColumn, DataTable
+from ..solvers.solution import Solution
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .forecast import Unseen, numbered
 
@@ -100,9 +102,8 @@ class Hyperparameter:
         if pair and self.pc is not None:
             _level(where, f"the prior of {str(owner)!r}, {name},", word, given)
             return self.pc(*given, base)
-        able = self.size is not None or self.pc is not None
-        sign = ">" if self.size is not None else "<"
-        pc = f"PC({word}=u, alpha=a) or (u, a) for P({word} {sign} u) = a, " if able else ""
+        sign = ">" if self.size is not None else "<" if self.pc is not None else ""
+        pc = f"PC({word}=u, alpha=a) or (u, a) for P({word} {sign} u) = a, " if sign else ""
         got = f"the prior of {str(owner)!r}, {name}, is {given!r}"
         raise problem(where, got, f"{pc}Normal(mean, sd) of {self.scale.label}, or None for a flat one")
 
@@ -295,6 +296,8 @@ class Term(Stated, ABC):
     group: Any = None  # columns whose levels have effects, or curves, of their own
     by: Hashable = None  # a column that multiplies the effect
     one_a_point: ClassVar[bool] = False  # whether it has one latent for each distinct point of its inputs
+    approximates: ClassVar[bool] = False  # whether it bounds what it loses at a fit, and may lose less (``refined``)
+    moving: MovingRows | None = None  # its rows, where they depend on theta
     compares: bool = False  # whether it chooses by the evidence of several fits (``settled``)
     on_mesh: ClassVar[bool] = False  # whether it is a field of the plane on a mesh
     over_levels: ClassVar[bool] = False  # whether its columns hold levels, and not places on a line or in a plane
@@ -377,6 +380,12 @@ class Term(Stated, ABC):
         """
         return None
 
+    def refined(self, theta: np.ndarray, solution: Solution) -> Self | None:
+        """Of a term that ``approximates``: the same with choices that suit the fit at theta; None at the end."""
+
+    def cost_at(self, theta: np.ndarray, solution: Solution) -> Any:
+        """Of such a term: the bound on what it costs at a fit, an ``ApproximationLoss``."""
+
     def population(self, theta: np.ndarray) -> np.ndarray:
         """Covariance (d, d) of the latents of a level that fit has not seen."""
         return np.zeros((0, 0))
@@ -439,9 +448,3 @@ class Term(Stated, ABC):
         pairs = zip(self.hyperparameters, priors, strict=True)
         out.hyperparameters = tuple(replace(h, prior=prior) for h, prior in pairs)
         return out
-
-
-def typical(variance: np.ndarray) -> float:
-    """The geometric mean of the variances of the levels that can move."""
-    moving = variance > 1e-12 * variance.max()
-    return float(np.exp(np.log(variance[moving]).mean()))

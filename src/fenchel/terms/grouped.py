@@ -18,7 +18,7 @@ from ..gmrf import MarkovField
 from ..inputs.frames import DataColumn, DataTable, Kind
 from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
-from .base import START_SD, Hyperparameter, Term, TermRows, level_sd, one_each, typical
+from .base import START_SD, Hyperparameter, Term, TermRows, level_sd, one_each
 from .forecast import FARTHEST, Unseen, beyond
 from .matern_terms import far_times
 
@@ -288,3 +288,9 @@ def _irregular(column: DataColumn | None) -> bool:
     except Refusal:
         return True
     return False
+
+
+def typical(variance: np.ndarray) -> float:
+    """The geometric mean of the variances of the levels that can move."""
+    moving = variance > 1e-12 * variance.max()
+    return float(np.exp(np.log(variance[moving]).mean()))

@@ -21,9 +21,9 @@ from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import listed, present
 from ..linalg.factorisation import symmetric_csc
 from ..priors.sparse import SparsePrecision
-from .base import Hyperparameter, TermRows, deviation, one_each, typical
+from .base import Hyperparameter, TermRows, deviation, one_each
 from .graph_terms import StructuredTerm
-from .grouped import LevelTerm
+from .grouped import LevelTerm, typical
 
 _NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
 

@@ -52,7 +52,6 @@ class PointProcess(Term):
     process: Any
     odd: Sequence[str] = ()  # what a user should know of its coordinates
     range_bounds: ClassVar[tuple[float, float]]  # log units below and above the start of a range
-    most: ClassVar[int | None] = None  # distinct points
     prior_range: list[tuple[float, float]] | None = None  # (r, a) of each range, where the user says it
     prior_sd: tuple[float, float] | None = None
     read_ranges: Sequence[Hyperparameter] = ()  # as the data give them
@@ -114,10 +113,6 @@ class PointProcess(Term):
             j = int(np.argmin(width))
             got = f"{self.inputs[j]!r} is {points[0, j]:.10g} in every row"
             raise problem(table.where, got, "a column that varies", "Leave it out.")
-        if self.most is not None and len(points) > self.most:
-            few = "s(x) is a spline of any number" if len(width) == 1 else "matern(x, z) is a field over any number"
-            got = f"{self.name} is over {len(points)} different points"
-            raise problem(table.where, got, f"at most {self.most}", f"{few}; rounded columns have fewer.")
         spans, out.odd = spans_of(self.inputs, X, self.isotropic, table.places)
         start = self.start_ranges(spans)
         size = stationary_sd(scale)
@@ -204,7 +199,10 @@ class PointProcess(Term):
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[TermRows, list[Unseen]]:
         X = numbers_of(table, self.inputs)
-        codes = self.places(X)
+        return self.beyond(theta, X, self.places(X))
+
+    def beyond(self, theta: np.ndarray, X: np.ndarray, codes: np.ndarray) -> tuple[TermRows, list[Unseen]]:
+        """Rows at points X whose latents are ``codes``, -1 where a point is known by those of others."""
         fresh = np.flatnonzero(codes < 0)
         if not fresh.size:
             return self._at(codes), []
@@ -227,10 +225,10 @@ class PointProcess(Term):
     def shown(self) -> tuple[list[Hashable], TermRows]:
         """At the distinct points of the fit, in the order of their columns."""
         order = np.lexsort(self.X.T[::-1])
-        return _labels(self.X[order]), self._at(order)
+        return labels_of(self.X[order]), self._at(order)
 
 
-def _labels(points: np.ndarray) -> list[Hashable]:
+def labels_of(points: np.ndarray) -> list[Hashable]:
     """What points (N, d) are called: a number, or a tuple of them."""
     return points[:, 0].tolist() if points.shape[1] == 1 else [tuple(point) for point in points.tolist()]
 
@@ -244,10 +242,16 @@ class GaussianProcess(PointProcess):
     kernel : "matern32", "matern12", "matern52" or "rbf", optional
         How smooth it is: paths with a slope, rough ones, with a curvature, or with every derivative. Default: by the
         evidence, "matern32" unless another gains two nats, and with fewer than 100 rows. ``details`` says by how much.
+        "matern32" through inducing points.
     isotropic : bool, optional
         One range for all columns, which then are in one unit, as coordinates are, or one for each, in its unit.
         Default: one for each; where the kernel is chosen and columns are about as wide as one another, within a factor
         of three, one for all unless ranges of their own gain two nats and one more for each beyond the first.
+    n_inducing : int or "auto", optional
+        How many of the points the process is seen through (``InducingProcess``). Default: none up to 1,000 different
+        points, "auto" beyond.
+    loss : float, optional
+        Nats of elbo that inducing points may cost, to which "auto" adds points; default: a thousandth of a nat a row.
     name : hashable, optional
 
     The sd is that of the process anywhere, half-normal with P(sd > 3 scales of eta) = 0.05; at a distance of the range
@@ -272,10 +276,28 @@ class GaussianProcess(PointProcess):
     process: Process
 
     def __init__(
-        self, *x: Hashable, kernel: str | None = None, isotropic: bool | None = None, name: Hashable = None
+        self,
+        *x: Hashable,
+        kernel: str | None = None,
+        isotropic: bool | None = None,
+        n_inducing: int | str | None = None,
+        loss: float | None = None,
+        name: Hashable = None,
     ) -> None:
         super().__init__(x, kernel, isotropic, name)
+        self.n_inducing, self.loss = n_inducing, loss
         self.stated = ("kernel", self.kernel), ("nugget", f"{NUGGET:g} of the variance, fixed")
+
+    def read(self, table: DataTable, scale: float) -> Any:
+        """Itself, or through inducing points where these are asked for or the points are many."""
+        many = len(np.unique(numbers_of(table, self.inputs), axis=0)) > self.most
+        if not many and self.n_inducing is None and self.loss is None:
+            return super().read(table, scale)
+        from .inducing_process import InducingProcess
+
+        n = "auto" if self.n_inducing is None else self.n_inducing
+        out = InducingProcess(self.inputs, self.asked, self.asked_isotropic, self.name, n, self.loss)
+        return out.read(table, scale)
 
     @property
     def X(self) -> np.ndarray:
@@ -289,7 +311,7 @@ class GaussianProcess(PointProcess):
         return spans / 5.0
 
     def choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
-        self.process, self.levels = Process(X, KERNELS[self.kernel], self.isotropic), _labels(X)
+        self.process, self.levels = Process(X, KERNELS[self.kernel], self.isotropic), labels_of(X)
 
     def conditional(self, theta: np.ndarray, X: np.ndarray) -> tuple[Any, np.ndarray]:
         return self.process.weights(theta, X)

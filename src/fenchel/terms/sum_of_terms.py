@@ -168,22 +168,34 @@ class SumOfTerms:
                 [h.bounds for h in typed],
                 constraints=term.constraints,
                 log_prior=independent(priors) if priors else None,
+                moving=term.moving,
             )
             parts.append((field, rows.design))
             names += [f"{term.name}: {h.label}" for h in typed]
         return StackedField(parts, self.X, self.columns, self.intercept, self.fixed_variance, names, self.offset)
 
-    def settled(self, theta: np.ndarray, table: DataTable, noise: bool = True, evidence: float = 0.0) -> Self | None:
+    def settled(
+        self,
+        theta: np.ndarray,
+        table: DataTable,
+        noise: bool = True,
+        evidence: float = 0.0,
+        solution: Solution | None = None,
+    ) -> Self | None:
         """The same with the choices that terms make at theta, whose family is to be learned anew; None without any.
 
-        ``noise``: the likelihood learns a variance of its own for rows; groups of few rows are one as well. A term
+        ``solution``: the fit there. ``noise``: the likelihood learns a variance of its own for rows; groups of few
+        rows are one as well. A term
         that compares the ``evidence`` of its choices makes them while all others stay as they are.
         """
         noise = noise or any(len(term.levels or ()) > _OWN_ROWS * len(table) for term in self.effects if term.of_groups)
         first = next((term for term in self.effects if term.compares), None)
         made: dict[Hashable, Term] = {}
         for term, part in self.thetas(theta):
-            new = term.settled(part, noise, evidence) if first in (None, term) else None
+            if term.approximates and solution is not None:
+                new = term.refined(part, solution) if first is None else None
+            else:
+                new = term.settled(part, noise, evidence) if first in (None, term) else None
             if new is not None:
                 made[term.name] = new
         if not made:

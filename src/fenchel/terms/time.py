@@ -31,10 +31,9 @@ from .base import (
     TermRows,
     deviation,
     one_each,
-    typical,
 )
 from .forecast import Unseen, in_gaps, inner_covariance
-from .grouped import LevelTerm
+from .grouped import LevelTerm, typical
 
 
 class TimeTerm(LevelTerm):
