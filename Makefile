@@ -4,6 +4,7 @@
 #   make test   build the environment, run the linters, the type checker and the usual tests (five minutes)
 #   make docs   build the site, docs/_build/html/index.html; a warning is an error
 #   make test-fast   the tests that take next to nothing; make test-all   every test
+#   make test-devices   fits on torch's CPU device, once torch is in .venv
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.installed
 ONE := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 DOCS := $(VENV)/.docs
-.PHONY: docs demo reproduce test test-fast test-all durations lint bench clean
+.PHONY: docs demo reproduce test test-fast test-all test-devices durations lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"fenchel needs Python 3.11 or newer; this is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
@@ -34,6 +35,10 @@ lint: $(STAMP)
 test: lint
 	$(ONE) $(BIN)/python -m fenchel.compile
 	$(ONE) $(BIN)/python -m pytest -n 2 --tier usual
+
+test-devices: $(STAMP)
+	$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(None if u.find_spec("torch") else "install torch into $(VENV) first")'
+	$(ONE) $(BIN)/python -m pytest -n 2 tests/test_devices.py tests/test_devices_estimators.py tests/test_linalg.py
 
 test-fast: $(STAMP)
 	$(ONE) $(BIN)/python -m pytest -n 2 --tier fast
