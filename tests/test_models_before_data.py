@@ -139,14 +139,19 @@ def test_metadata_is_routed_through_a_pipeline():
 
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"x": rng.normal(size=90), "g": np.arange(90) % 6})
-    y, weight = rng.poisson(np.exp(0.5 + 0.3 * X.x)), rng.integers(1, 4, 90).astype(float)
+    exposure, weight = rng.uniform(0.5, 20.0, 90), rng.integers(1, 4, 90).astype(float)
+    y = rng.poisson(exposure * np.exp(0.5 + 0.3 * X.x))
+    model = fenchel.FormulaRegressor("y ~ x + (1|g)", family="poisson", accuracy="fast")
     with sklearn.config_context(enable_metadata_routing=True):
-        model = fenchel.FormulaRegressor("y ~ x + (1|g)", family="poisson", accuracy="fast")
-        model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        model.set_fit_request(sample_weight=True, exposure=True).set_score_request(sample_weight=True, exposure=True)
         pipe = make_pipeline(FunctionTransformer(lambda frame: frame), model)
-        found = cross_validate(pipe, X, y, cv=3, params={"sample_weight": weight}, return_estimator=True)
-    assert np.isfinite(found["test_score"]).all()
-    alone = fenchel.FormulaRegressor("y ~ x + (1|g)", family="poisson", accuracy="fast")
-    first = np.arange(30, 90)
-    alone.fit(X.iloc[first], y[first], sample_weight=weight[first])
-    np.testing.assert_allclose(found["estimator"][0].predict(X), alone.predict(X), rtol=1e-6)
+        rows = {"sample_weight": weight, "exposure": exposure}
+        found = cross_validate(pipe, X, y, cv=3, params=rows, return_estimator=True)
+    first, last = np.arange(30), np.arange(30, 90)
+    alone = fenchel.FormulaRegressor("y ~ x + (1|g)", family="poisson", exposure="e", accuracy="fast")
+    named = X.assign(e=exposure)
+    alone.fit(named.iloc[last], y[last], sample_weight=weight[last])
+    assert found["test_score"][0] == pytest.approx(alone.score(named[:30], y[:30], sample_weight=weight[:30]), rel=1e-6)
+    np.testing.assert_allclose(found["estimator"][0].predict(X), alone.predict(named.assign(e=1.0)), rtol=1e-6)
+    with pytest.raises(Refusal, match="one of them"):
+        alone.fit(named.iloc[first], y[first], exposure=exposure[first])

@@ -249,11 +249,14 @@ def exceedance(fit: FitTables, rows: PredictionRows, threshold: float, kind: str
     return pd.Series(rows.full(out), index=rows.index, name=f"above {limit:g}")
 
 
-def log_density(fit: FitTables, table: Table) -> np.ndarray:
-    """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing."""
-    rows = read_rows(fit, table)
+def log_density(fit: FitTables, table: Table, **given: Any) -> np.ndarray:
+    """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing.
+
+    ``given``: exposure and trials, as in ``predict``.
+    """
+    rows = read_rows(fit, table, **given)
     y, beside = fit.model.response.read_again(rows.frame)
-    return rows.full(predictive(fit, replace(rows, given=beside), "outcome").log_density(y))
+    return rows.full(predictive(fit, replace(rows, given={**rows.given, **beside}), "outcome").log_density(y))
 
 
 def interval_ends(where: str, interval: object) -> np.ndarray:

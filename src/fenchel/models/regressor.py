@@ -71,6 +71,8 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
     'relative_risk'
     """
 
+    takes_tensors = False  # on a device of torch's
+
     formula: str
     family: Any = "gaussian"
     _: KW_ONLY
@@ -96,7 +98,9 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
     engine: str = "auto"
 
     @stated()
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> FormulaRegressor:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None
+    ) -> FormulaRegressor:
         """Fit the model of a data frame.
 
         Parameters
@@ -106,6 +110,9 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
             The response, under the name that the formula has for it; NaN where unobserved. Default: a column of X.
         sample_weight : array (N,), optional
             Multiplies the log-likelihood of each row.
+        exposure, trials : array (N,), optional
+            One number for each row, where they are no columns of X: what ``cross_validate(params=...)`` routes.
+            ``predict`` and ``score`` take them too.
         """
         name = type(self).__name__
         if read_family(self.family) in ("multinomial", "cox"):
@@ -113,6 +120,10 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
             raise problem(name, f"family = {self.family!r}", "one number predicted in each row", advice)
         frame = self._frame(X, y, reset=True)
         options = self.get_params(deep=False)
+        for key, values in (("exposure", exposure), ("trials", trials)):
+            if values is not None and options[key] is not None:
+                raise problem(name, f"{key} = {options[key]!r} and fit(..., {key}=...)", "one of them")
+            options[key] = options[key] if values is None else values
         how = {"rng": options.pop("random_state"), **{key: options.pop(key) for key in _OF_FIT}}
         weights = weights_of(sample_weight, frame)
         self.model_ = Model(data=frame, weights=weights, **options, _depth=None)  # a file may have brought the formula
@@ -123,20 +134,22 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
         self.converged_ = self.fit_.converged
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None, trials: Any = None) -> Any:
         """E[y] (M,), the posterior's uncertainty integrated out; of labels the mean of their values.
 
         ``return_std`` also gives the standard deviation (M,) of the y that will be seen. Of a frame only the columns
-        that the model reads are needed, exposures and trials among them: ``fit_.predict(X, exposure=1)`` is a rate.
+        that the model reads are needed, exposures and trials among them: ``predict(X, exposure=1)`` is a rate.
         """
         check_is_fitted(self)
-        frame = self._frame(X)
-        mean = np.asarray(self.fit_.predict(frame), dtype=np.float64)
+        frame, rows = self._frame(X), {"exposure": exposure, "trials": trials}
+        mean = np.asarray(self.fit_.predict(frame, **rows), dtype=np.float64)
         if not return_std:
             return mean
-        return mean, np.asarray(self.fit_.predict(frame, "outcome", interval=0.5)["sd"])
+        return mean, np.asarray(self.fit_.predict(frame, "outcome", interval=0.5, **rows)["sd"])
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None
+    ) -> float:
         """How well y is predicted, larger is better: R^2 where eta is on the scale of y ("gaussian", "student-t",
         "laplace", "logistic"), as of scikit-learn's regressors; elsewhere the mean log predictive density.
 
@@ -146,7 +159,8 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
         name, frame = type(self).__name__, self._frame(X, y)
         noise = self.fit_.likelihood.noise
         truth = vector(name, "y", self.model_.response.values(frame), len(frame), missing=True) if noise else None
-        values = self.predict(frame) if noise else predictions.log_density(self.fit_, frame)
+        rows = {"exposure": exposure, "trials": trials}
+        values = self.predict(frame, **rows) if noise else predictions.log_density(self.fit_, frame, **rows)
         seen = ~np.isnan(values) if truth is None else ~np.isnan(values + truth)
         if not seen.any():
             raise problem(name, "no row has its y and every covariate", "at least one observed row")
