@@ -299,9 +299,8 @@ class Model(MakesData, Stated):
         for expression in self.offsets:
             part = expression.evaluate(frame)
             if part.shape[1] != 1 or not np.isfinite(part).all():
-                raise problem(
-                    "Model", f"offset({expression.text[5:-1]}) is no finite number in every row", "one number"
-                )
+                got = f"offset({expression.text[5:-1]}) is no finite number in every row"
+                raise problem("Model", got, "one number")
             total += part[:, 0]
         return total
 
@@ -376,9 +375,9 @@ class Model(MakesData, Stated):
             return fit_iteratively(self, tol, rng, progress, n_probes)
         if n_probes is not None and engine == "direct":
             raise problem("Model", 'n_probes with engine = "direct"', "n_probes left out", "It has no probes.")
-        search: dict[str, Any] = {"n_restarts": n_restarts, "rng": rng, "tol": 1e-10 if tol is None else tol}
-        search |= {"progress": progress, "n_jobs": n_jobs}
-        points = {"n_jobs": n_jobs, "checkpoint": checkpoint, "progress": progress}
+        each: dict[str, Any] = {"progress": progress, "n_jobs": n_jobs}
+        search = {"n_restarts": n_restarts, "rng": rng, "tol": 1e-10 if tol is None else tol, **each}
+        points = {"checkpoint": checkpoint, **each}
         fits = [fit_directly(model, search, dial, points) for model in (self._alone(), *self.others)]
         return self.reduction.invert(self, fits)
 
