@@ -258,5 +258,5 @@ def test_a_compound_kernel_of_any_kind_is_refused():
 
     from fenchel.estimators import GaussianProcessClassifier
 
-    with pytest.raises(ValueError, match="a CompoundKernel was given"):
+    with pytest.raises(ValueError, match="cannot be a CompoundKernel"):
         GaussianProcessClassifier(CompoundKernel(0)).fit(np.arange(4.0)[:, None], [0, 1, 0, 1])

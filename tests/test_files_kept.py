@@ -121,7 +121,7 @@ def test_the_list_of_trusted_types_is_complete():
     bases = {
         "LatentGaussianEstimator",
         "Regression",
-        "_Generic",
+        "AnyLikelihood",
         "Counts",
         "Classification",
         "GaussianProcessEstimator",

@@ -108,7 +108,7 @@ def refuse_compound(kernel: Kernel) -> None:
     if type(kernel).__name__ == "CompoundKernel":
         raise problem(
             "kernels",
-            "a CompoundKernel was given: several kernels, one for each of several classifiers",
+            "kernel cannot be a CompoundKernel: several kernels, one for each of several classifiers",
             "one kernel",
             "All classes share it. For a kernel each, put this estimator into a OneVsRestClassifier.",
         )

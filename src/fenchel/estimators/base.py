@@ -59,9 +59,11 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     likelihood_: Likelihood
     theta_: np.ndarray
     integrated_: Integrated | None = None
+    outputs_: list[Any] | None = None  # a fit for each column of y, where it has several
     _target: Target
     _latent: Latent
     _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
+    _tensor_device: Any = None  # of the X of the last fit, where it was a tensor on one
     _shift: float = 0.0  # what eta as reported is above eta as fitted
 
     # options that only some estimators let users choose
@@ -70,7 +72,8 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     learn_likelihood = False
     mean: Any = None  # of eta a priori; None: the level of the target with fit_intercept, else 0
     n_classes_ = 2
-    optimizer: str | None = ""
+    n_jobs: Any = None
+    optimizer: Any = ""
     progress = False
     tol = 1e-10
 
@@ -85,6 +88,11 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         """Fit rows in partitions, where the estimator can."""
         advice = "BayesianLogisticRegression, BayesianPoissonRegression and BayesianLinearRegression take partitions."
         raise problem(type(self).__name__, "X is a collection of Dask's", "a table in memory: X.compute()", advice)
+
+    @property
+    def _of_function(self) -> bool:
+        """Whether predictions are of eta, without the noise of y."""
+        return False
 
     @property
     def _centred(self) -> bool:
@@ -134,6 +142,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             rng = generator(random_state) if n_restarts else None
             if self.evidence != "elbo":
                 options["evidence"] = self.evidence
+            options["n_jobs"] = self.n_jobs
             found = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
         else:
             found = latent.fitted(target, family, **options)
@@ -143,7 +152,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         if found.theta.size == len(family.names):  # the likelihood's own parameters are known
             target, own = replace(target, likelihood=found.likelihood), False
         if learned and method is not None:
-            self.integrated_ = integrated(target, family, found, weights, own, method)
+            self.integrated_ = integrated(target, family, found, weights, own, method, self.n_jobs)
             self.gap_, self.converged_ = self.integrated_.gap, self.integrated_.converged
 
     def _inner_tol(self) -> float:
@@ -209,13 +218,13 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             as in ``theta_``. Default: the learned ones.
         eval_gradient : bool
         clone_kernel : bool
-            Ignored: nothing is ever overwritten.
+            False: ``kernel_`` of a Gaussian process is set to theta, as scikit-learn does.
         """
         check_is_fitted(self)
         if theta is None:
             if eval_gradient:
                 raise ValueError("Gradient can only be evaluated for theta!=None")
-            return self.elbo_
+            return np.float64(self.elbo_)
         family = self._latent.family()
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(
@@ -224,11 +233,16 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         if theta.shape != evidence.start.shape:
             got = f"theta has shape {theta.shape}"
             raise problem(type(self).__name__, got, f"({family.theta.size},): {', '.join(family.names)}")
+        if not clone_kernel:
+            self._overwrite(theta[: family.theta.size])
         evidence.begin(self.solution_)
         if not eval_gradient:
-            return evidence.fit(theta).elbo
+            return np.float64(evidence.fit(theta).elbo)
         (value, gradient), (of_prior, slope) = evidence(theta), evidence.log_prior(theta)
-        return value - of_prior, gradient - slope
+        return np.float64(value - of_prior), gradient - slope
+
+    def _overwrite(self, theta: np.ndarray) -> None:
+        """Set the kernel that is shown to theta, where there is one."""
 
     # -- prediction --------------------------------------------------------------------------------
     @by_partition
@@ -268,9 +282,11 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         for size, (_, solution, theta) in zip(sizes, points, strict=True):
             if size:
                 eta = self._latent.draws(solution.posterior, theta, table, int(size), rng)
-                likelihood = self._fitted if self.integrated_ is None else solution.likelihood
-                own = self._target.likelihood_at(likelihood, len(eta), rows)
-                drawn.append(np.asarray(own.draw(eta, rng), dtype=np.float64))
+                if not self._of_function:
+                    likelihood = self._fitted if self.integrated_ is None else solution.likelihood
+                    own = self._target.likelihood_at(likelihood, len(eta), rows)
+                    eta = np.asarray(own.draw(eta, rng), dtype=np.float64)
+                drawn.append(eta)
         return self._target.decoded(rng.permutation(np.hstack(drawn), axis=1))
 
     def _joint_covariance(self, X: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..files import searched
 from ..hyperparameters import Evidence
+from ..hyperparameters.gaussian_rows import quick_climb
 from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.search import Search, SearchOptions
 from ..inputs.observations import Target
@@ -44,6 +45,15 @@ class ChosenKernel:
     kernel: Any
     theta: np.ndarray | None = None
     trials: KernelTrials | None = None
+
+    def divided(self, variance: float) -> ChosenKernel:
+        """The same in other units of eta."""
+        if variance == 1.0:
+            return self
+        k1, log = self.kernel.k1, np.log(variance)
+        made = scaled_by(k1.constant_value / variance, self.kernel.k2)
+        theta = None if self.theta is None else np.concatenate([self.theta[:1] - log, self.theta[1:]])
+        return replace(self, kernel=made, theta=theta)
 
     @property
     def shrinks(self) -> bool:
@@ -114,6 +124,9 @@ class _Choice:
         given: dict[str, Any] = {"weights": self.weights, "tol": _TOL, "own": self.own}
         evidence = Evidence(likelihood, family, self.target.y[self.rows], **given)
         theta = self._carried(shape, trials) if trials.evidence else evidence.start
+        quick = quick_climb(evidence, np.clip(theta, *evidence.bounds.T), _SLOPE)
+        if quick is not None:
+            return quick.value - evidence.log_prior(quick.theta)[0], quick.theta
         top = max(trials.evidence.values(), default=-np.inf)
         value, hopeless = -np.inf, top - _FAR if shape.lengths == 1 else top + trials.price(shape) / 2.0
         for steps in _STEPS:

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, problem, refuse_device, unmasked
+from ..checks import choice, numeric, problem, refuse_device, unmasked
 from ..distributed.row_sums import ValueCounts
 from ..files import stated
 from ..inputs.observations import Target
@@ -34,6 +34,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     _target: Classes
     classes_: np.ndarray
     bound: str
+    class_weight: Any
 
     @stated("checkpoint")
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
@@ -49,10 +50,13 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
         if in_partitions(type(self).__name__, X, checkpoint):
+            if self.class_weight is not None:
+                got = f"class_weight = {self.class_weight!r} and rows in partitions"
+                raise problem(type(self).__name__, got, "sample_weight", "Give each row the weight of its label.")
             return self._fit_partitions(X, y, sample_weight, checkpoint)
         refuse_device(type(self).__name__, "y", y)
         X, y = validate_data(self, X, y, **self._accepted)
-        weights = weights_of(sample_weight, X)
+        weights = class_weights(type(self).__name__, self.class_weight, y, weights_of(sample_weight, X))
         target = read_classes(type(self).__name__, y, self.bound, weights, self._is_joint(X, np.unique(y).size))
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
         return self._fit(X, target, weights)
@@ -143,6 +147,25 @@ class Classes(Target):
         index = np.array([place[label] for label in given.tolist()], dtype=int)
         with np.errstate(divide="ignore"):
             return np.log(probabilities_of(new)[np.arange(index.size), index])
+
+
+def class_weights(where: str, given: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray | None:
+    """The weight of each row times that of its label, by scikit-learn's ``class_weight``."""
+    if given is None:
+        return weights
+    labels, place, seen = np.unique(y, return_inverse=True, return_counts=True)
+    if isinstance(given, dict):
+        unknown = [label for label in given if label not in labels.tolist()]
+        if unknown:
+            got = f"class_weight names the label {unknown[0]!r}, which y does not have"
+            raise problem(where, got, f"labels among {labels.tolist()}")
+        each = numeric(where, "class_weight", [given.get(label, 1.0) for label in labels.tolist()])
+        if not ((each >= 0.0) & (each < np.inf)).all():
+            raise problem(where, f"class_weight = {given!r}", "weights of 0 or above")
+    else:
+        choice(where, "class_weight", given, (None, "balanced"), "Or a dict of labels to weights.")
+        each = y.size / (labels.size * seen)
+    return each[place.ravel()] * (1.0 if weights is None else weights)
 
 
 def probabilities_of(new: Predictive) -> np.ndarray:

@@ -144,9 +144,10 @@ class Counts(Regression):
         return read_counts(name, y, values.beside.get("exposure"), values.weight), None
 
     @by_partition
-    def predict(self, X: Any, exposure: ArrayLike | None = None) -> np.ndarray:
-        """The expected count (M,), the posterior's uncertainty integrated out."""
-        return self._predictive(X, exposure=exposure).mean
+    def predict(self, X: Any, exposure: ArrayLike | None = None, return_std: bool = False) -> Any:
+        """The expected count (M,), the posterior's uncertainty integrated out; also the sd of the count to be seen."""
+        new = self._predictive(X, exposure=exposure)
+        return (new.mean, np.sqrt(new.variance)) if return_std else new.mean
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from inspect import isclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ from .classification import Classification
 from .counts import Counts
 from .latent import Latent, with_prior
 from .lengths import announce, kernel_starts
+from .outputs import Units, in_units, learn_by_function
 
 _SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
@@ -56,6 +58,8 @@ class KernelLatent(Latent):
         The log of each length is a priori normal about its start (``with_prior``); the kernel is a constant
         times one of many lengths.
     device : torch's device where the fit is computed, optional
+    optimizer : callable, optional
+        A user's search for theta, as scikit-learn calls it (``own_optimizer``).
     """
 
     kernel: Any
@@ -65,6 +69,7 @@ class KernelLatent(Latent):
     theta: np.ndarray | None = None
     shrinks: bool = False
     device: Any = None
+    optimizer: Any = None
     approximates: ClassVar[bool] = False
     interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
 
@@ -105,6 +110,8 @@ class KernelLatent(Latent):
         more so the larger its variance is. Where the search does not converge there, the noise is held ever lower, from
         a level at which it does, and the last search that converges is kept.
         """
+        if self.optimizer is not None:
+            return learn_by_function(self.optimizer, self.theta, target, family, own, options)
         found = super().learn(target, family, own, theta=self.theta, **options)
         if not found.converged and self.theta is not None:  # beside the top rounding may hide what rises
             found = max(found, super().learn(target, family, own, **options), key=lambda one: one.converged)
@@ -149,7 +156,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     kernel: Any = None
     _: KW_ONLY
-    optimizer: str | None = "fmin_l_bfgs_b"
+    optimizer: Any = "fmin_l_bfgs_b"
     n_restarts_optimizer: int = 0
     fit_intercept: bool = True
     intercept_variance: float = 10.0
@@ -163,22 +170,26 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     n_inducing: Any = "auto"
     loss: float | None = None
     device: Any = None
+    n_jobs: Any = None
 
     takes_tensors = True
-    _tensor_device = None  # of the X of the last fit, where it was a tensor on one
     learn_likelihood = True
+    _units = Units()  # of y, which the kernel is in
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
         from .inducing_latent import inducing_or_exact
 
-        name, own, given = type(self).__name__, bool(self.learn_likelihood), self.mean
+        name, own, given, units = type(self).__name__, self._learns_likelihood, self.mean, self._units
         device = find_device(name, self._tensor_device if self.device is None else self.device)
         if isinstance(given, str):
             choice(name, "mean", given, (type(self).mean,), "Or a number.")
-        mean = target.level if self._centred else float(given or 0.0)
-        choice(name, "optimizer", self.optimizer, ("fmin_l_bfgs_b", None))
+        mean = target.level if self._centred else units.mean + units.sd * float(given or 0.0)
+        if not callable(self.optimizer):
+            choice(
+                name, "optimizer", self.optimizer, ("fmin_l_bfgs_b", None), "Or a function, as scikit-learn calls it."
+            )
         v = float(positive(name, "intercept_variance", np.float64(self.intercept_variance)))
         level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
         self.X_train_ = np.array(X) if self.copy_X_train else X
@@ -191,23 +202,41 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             chosen = chosen_kernel(target, weights, latent, own)
         else:
             chosen = ChosenKernel(kernel_starts(target, weights, latent)[0])
+        if self.kernel is None and not (self.warm_start and hasattr(self, "kernel_")):
+            chosen = chosen.divided(units.sd**2)
         kernel = chosen.kernel
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
         n_theta, handed_on = kernel.n_dims if self.optimizer else 0, self._handed_on
-        latent = replace(latent, kernel=kernel, theta=chosen.theta, shrinks=chosen.shrinks and not self.integrate)
-        latent = replace(latent, device=device)
+        latent = replace(latent, kernel=in_units(kernel, units.sd**2), theta=chosen.theta, device=device)
+        latent = replace(latent, shrinks=chosen.shrinks and not self.integrate, optimizer=self._own_optimizer)
         latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
+        if latent.approximates and self._own_optimizer is not None:
+            raise problem(name, "a function as optimizer and inducing points", "optimizer='fmin_l_bfgs_b'")
         if not latent.approximates:
             announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on, device)
         with says_when_full(name, device, _DEVICE_ADVICE):
             self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
         self.mean_ = mean + self._shift
+        if units.sd != 1.0:
+            self.theta_names_ = [each.removeprefix("k2__") for each in self.theta_names_]
         self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
         warn_unrelated(name, self.kernel_, self.X_train_)
         return self
+
+    @property
+    def _learns_likelihood(self) -> bool:
+        return bool(self.learn_likelihood)
+
+    @property
+    def _own_optimizer(self) -> Any:
+        """The user's function, where learning is by one."""
+        return self.optimizer if callable(self.optimizer) else None
+
+    def _overwrite(self, theta: np.ndarray) -> None:
+        self.kernel_.theta = theta
 
     def summary(self) -> str:
         """A page on the fit: how far it is from the best Gaussian, and what an approximation of the process costs."""
@@ -237,7 +266,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
 def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
     """A copy of the user's kernel, which must understand the columns of X."""
-    if not hasattr(kernel, "clone_with_theta"):
+    if isclass(kernel) or not hasattr(kernel, "clone_with_theta"):
         example = "a kernel of sklearn.gaussian_process.kernels, such as 1.0 * RBF(1.0)"
         raise problem(where, f"kernel = {kernel!r}", example, "None starts from the distances in X.")
     refuse_compound(kernel)
@@ -291,10 +320,16 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         gain two nats and one more for each beyond the first, with ten rows a column. The log of each is then a priori
         N(its start, 2^2). ``kernel_choice_`` says by how much. More than 500 different rows choose by 500 of them,
         fewer than 50 have an RBF.
-    optimizer : "fmin_l_bfgs_b" or None
-        Learn the kernel's free hyperparameters by the evidence, or keep them.
+    optimizer : "fmin_l_bfgs_b", None or callable
+        Learn the kernel's free hyperparameters by the evidence, or keep them. A function ``optimizer(obj_func,
+        initial_theta, bounds)`` returns theta and the value there, as in scikit-learn; theta goes on with the
+        likelihood's own parameters where they are learned.
     n_restarts_optimizer : int
         Further starts within the kernel's bounds.
+    n_jobs : int, None or Dask client
+        Who runs restarts, and fits over which ``integrate`` integrates, side by side. One start needs no more than one.
+    class_weight : None, "balanced" or dict of label to weight
+        Multiplies the weight of each row by that of its label; "balanced": N / (K times the number of its rows).
     fit_intercept : bool
         Add a constant to the latent function, integrated out: a priori N(mean_, intercept_variance), one a class for
         several. Without it a kernel that falls to 0 far from the data predicts even odds there.
@@ -358,6 +393,7 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     """
 
     bound: str = "best"
+    class_weight: Any = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -367,7 +403,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress, integrate, approximation, n_inducing, loss, device
+    random_state, progress, integrate, approximation, n_inducing, loss, device, n_jobs
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.

@@ -76,6 +76,7 @@ class InducingLatent(KernelLatent):
             said = "n_restarts_optimizer is not used with inducing points, which learn from one start"
             warnings.warn(f"{target.where}: {said}", UserWarning, stacklevel=callers_line())
         options.pop("rng", None)
+        options.pop("n_jobs", None)  # of several starts
         return self._found(target, family, learn_likelihood=own, theta=self.theta, **options)
 
     def fitted(self, target: Target, family: Family, **options: Any) -> Learned:

@@ -35,10 +35,12 @@ def with_prior(family: F, entries: Sequence[int] | None = None) -> F:
     return family
 
 
-def integrated(target: Target, family: Family, found: Learned, weights: Any, own: bool, method: Any) -> Integrated:
+def integrated(
+    target: Target, family: Family, found: Learned, weights: Any, own: bool, method: Any, n_jobs: Any
+) -> Integrated:
     """The posterior over theta too, about what was learned."""
     word = "auto" if method is True else method
-    options = {"weights": weights, "learn_likelihood": own, "mode": found, "method": word}
+    options = {"weights": weights, "learn_likelihood": own, "mode": found, "method": word, "n_jobs": n_jobs}
     return integrate(target.likelihood, family, target.y, **options)
 
 

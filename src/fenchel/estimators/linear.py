@@ -308,6 +308,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
         "log-sum" is the paper's bound.
     variance_bounds : pair of float
         Where a learned variance may lie.
+    class_weight : None, "balanced" or dict of label to weight
+        As in ``GaussianProcessClassifier``.
     tol : float
         Relative duality gap of every fit. It is small because the evidence it is relative to grows with the rows, while
         the coefficients are about sqrt(2 * gap_) posterior standard deviations from their optimum.
@@ -341,6 +343,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
     """
 
     bound: str = "best"
+    class_weight: Any = None
 
     def _is_joint(self, X: Any, n_classes: int) -> bool:
         coefficients = (X.shape[1] + bool(self.fit_intercept)) * n_classes

@@ -10,144 +10,26 @@ and the variances of the weights are in units of the variance of y.
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import check_random_state
 
-from ..checks import numeric, problem
-from ..distributed.row_sums import ValueCounts
-from ..files import stated
-from ..inputs.observations import Target, read_labels, read_observations
-from ..likelihoods.base import Likelihood
+from ..checks import count, numeric, problem
+from ..inputs.observations import known
+from ..likelihoods import Gaussian
 from ..linalg.arrays import ArrayLike
-from .base import validate_data, weights_of
-from .counts import Regression
-from .dask_rows import by_partition, in_partitions, partitions_target
+from .any_likelihood import AnyLikelihood
+from .base import generator
+from .dask_rows import by_partition
 from .gaussian_process import GaussianProcessEstimator
 from .linear import LinearModel
-
-
-@dataclass(eq=False, repr=False)
-class _Generic(Regression):
-    """A likelihood by name or as it is, its rows' parameters as keywords."""
-
-    likelihood: Any = "gaussian"
-    _: KW_ONLY
-    bound: str = "best"
-    learn_likelihood: bool = True
-
-    @stated("checkpoint")
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        exposure: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
-        event: ArrayLike | None = None,
-        checkpoint: Any = None,
-    ) -> Self:
-        """Fit, and learn the kernel or the variance of the coefficients, and the likelihood's own parameters.
-
-        Parameters
-        ----------
-        X : array (N, D); scipy sparse too for a linear model, and a Dask array or dataframe
-        y : array (N,)
-            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
-            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
-            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
-        sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
-        exposure : array (N,), optional
-            "poisson", "negative-binomial", "zero-inflated-poisson": what each count is relative to. Default: 1.
-        trials : array (N,)
-            "binomial": how many of whom y are the successes.
-        event : array (N,), optional
-            "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
-        checkpoint : path, optional
-            Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
-        """
-        name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
-        if in_partitions(name, X, checkpoint):
-            return self._fit_partitions(X, y, sample_weight, checkpoint, **rows)
-        y, words = read_labels(name, self.likelihood, y)
-        X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
-        weights, y = weights_of(sample_weight, X), numeric(name, "y", y)
-        learned = self.learn_likelihood and self.optimizer is not None
-        target = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._centred, learned, words)
-        if target.labels is not None:
-            self.classes_ = target.labels
-        if not learned and isinstance(self.likelihood, str):
-            warn_unstated(name, self.likelihood, target.likelihood)
-        return self._fit(X, target, weights)
-
-    def _read_partitions(self, values: ValueCounts) -> tuple[Target, np.ndarray | None]:
-        """The target of rows in partitions, from the different values of y."""
-        name = type(self).__name__
-        target, words = partitions_target(
-            name, self.likelihood, self.bound, values, self._centred, self.learn_likelihood
-        )
-        if target.labels is not None:
-            self.classes_ = target.labels
-        return target, target.values if words is None else words
-
-    @by_partition
-    def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        return_cov: bool = False,
-        *,
-        exposure: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
-    ) -> Any:
-        """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
-
-        Parameters
-        ----------
-        X : array (M, D)
-        return_std : bool
-            Also the standard deviation (M,) of the y that will be seen, noise included.
-        return_cov : bool
-            Also the joint covariance (M, M) of the y that will be seen, where y is eta and noise.
-        exposure, trials : float or array (M,), optional
-            Default: 1.
-        """
-        check_is_fitted(self)
-        wide = return_std or return_cov
-        new = self._predictive(X, not wide and self.likelihood_.noise, exposure=exposure, trials=trials)
-        if not return_cov:
-            return (new.mean, np.sqrt(new.variance)) if return_std else new.mean
-        name = type(self).__name__
-        if return_std:
-            raise problem(name, "return_std and return_cov", "one of them")
-        if not self.likelihood_.noise:
-            got = f"return_cov and likelihood={self.likelihood!r}"
-            raise problem(name, got, "noise about eta, such as likelihood='gaussian'", "sample_y draws rows jointly.")
-        covariance = self._joint_covariance(X)
-        np.fill_diagonal(covariance, new.variance)
-        return new.mean, covariance
-
-
-def warn_unstated(where: str, word: str, likelihood: Likelihood) -> None:
-    """Parameters of a likelihood given by name that are not learned, either: they stay where learning would start."""
-    kept = ", ".join(f"{name} = {value:.3g}" for _, name, value in likelihood.readable())
-    if kept:
-        warnings.warn(
-            f"{where}: nothing is learned, and likelihood={word!r} does not state its own parameters: they are a guess "
-            f"from y, {kept}. Give a likelihood with its values, such as likelihood=fenchel.{likelihood.name}(...), or "
-            "the likelihood_ of another fit.",
-            UserWarning,
-            stacklevel=3,
-        )
+from .outputs import check_targets, fit_outputs, known_noise, prior_draws, prior_prediction, together, units_of
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
+class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
     """Gaussian process regression with any likelihood, and a certificate.
 
     Near to ``sklearn.gaussian_process.GaussianProcessRegressor``, but the noise variance is learned, ``return_std`` is
@@ -178,9 +60,21 @@ class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
         have cutpoints in its place.
     intercept_variance : float
         In units of the variance of y where eta is on its scale; never learned.
-    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate
+    alpha : float or array (N,), optional
+        Known noise variances of the training rows, as in scikit-learn: the noise is not learned, and ``predict``,
+        ``sample_y`` and ``predict_quantiles`` are of the function. In units of y, or of (y - mean) / sd with
+        ``normalize_y``. Default: the noise is learned, and predictions are of the y that will be seen.
+    normalize_y : bool
+        Whether the kernel, ``alpha`` and a ``mean`` that is a number are in units of (y - mean) / sd. A kernel that is
+        not given is in units of y by itself.
+    n_targets : int, optional
+        How many columns y has; before ``fit`` it says of how many outputs ``predict`` and ``sample_y`` are.
+    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate, n_jobs
     approximation, n_inducing, loss, device
         As in ``GaussianProcessClassifier``.
+
+    y may have several columns (N, J): outputs with one kernel and one noise, independent given these. Answers then have
+    a further axis, as in scikit-learn: means (M, J), covariances (M, M, J), draws (M, J, n_samples).
 
     Attributes
     ----------
@@ -193,6 +87,8 @@ class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
     approximation_, approximation_loss_
     X_train_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_ : see ``LatentGaussianEstimator``
+    outputs_ : list of GaussianProcessRegressor, or None
+        The fit of each column of y, where it has several, with its ``solution_``; ``elbo_`` and ``gap_`` are sums.
 
     Examples
     --------
@@ -208,11 +104,173 @@ class GaussianProcessRegressor(_Generic, GaussianProcessEstimator):
     """
 
     mean: str | float = "link"
+    alpha: Any = None
+    normalize_y: bool = False
+    n_targets: int | None = None
     _handed_on: ClassVar[str] = "kernel_ and likelihood_"
+    _several_outputs = True
+
+    @property
+    def _of_function(self) -> bool:
+        return self.alpha is not None
+
+    @property
+    def _learns_likelihood(self) -> bool:
+        return bool(self.learn_likelihood) and self.alpha is None
+
+    def _likelihood_of(self, y: np.ndarray) -> Any:
+        if self.alpha is None:
+            return self.likelihood
+        return Gaussian(self._units.sd**2 * known_noise(type(self).__name__, self.alpha, self.likelihood, y.shape[0]))
+
+    def _fit_rows(self, X: Any, y: np.ndarray, weights: Any, rows: dict[str, Any], words: Any) -> Self:
+        name, own = type(self).__name__, known(self.likelihood)
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        check_targets(name, self.n_targets, 1 if y.ndim == 1 else y.shape[1])
+        if self.normalize_y and (own is None or not own.noise):
+            got = f"normalize_y=True with likelihood = {self.likelihood!r}"
+            raise problem(name, got, 'noise about eta, such as likelihood="gaussian"')
+        if y.ndim == 2:
+            if any(value is not None for value in rows.values()):
+                raise problem(name, "exposure, trials or event of several outputs", "none of them")
+            fit_outputs(self, X, y, weights)
+            return self
+        self.outputs_, self._units = None, units_of(self.normalize_y, y, weights)
+        return super()._fit_rows(X, y, weights, rows, words)
+
+    @by_partition
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> Any:
+        """The mean of y (M,), the posterior's uncertainty integrated out; before ``fit``, of the prior.
+
+        Parameters
+        ----------
+        X : array (M, D)
+        return_std : bool
+            Also the standard deviation (M,) of the y that will be seen, noise included; of the function with ``alpha``.
+        return_cov : bool
+            Also the joint covariance (M, M) of the same, where y is eta and noise.
+        exposure, trials : float or array (M,), optional
+            Default: 1.
+        """
+        if return_std and return_cov:
+            got = "At most one of return_std or return_cov can be requested, and both are"
+            raise problem(type(self).__name__, got, "one of them")
+        if not hasattr(self, "theta_"):
+            return prior_prediction(self, self._table(X), return_std, return_cov)
+        if self.outputs_ is not None:
+            given = {"exposure": exposure, "trials": trials}
+            return together([one.predict(X, return_std, return_cov, **given) for one in self.outputs_])
+        if self.alpha is None:
+            return super().predict(X, return_std, return_cov, exposure=exposure, trials=trials)
+        if return_cov:
+            return self.latent_mean_and_variance(X)[0], self._joint_covariance(X)
+        mean, variance = self.latent_mean_and_variance(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def sample_y(
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: Any = 0,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Joint draws (M, n_samples), each column one draw of all rows; (M, J, n_samples) of J outputs.
+
+        Of the y that will be seen; of the function with ``alpha``, and before ``fit``, where they are drawn a priori.
+        """
+        size = count(type(self).__name__, "n_samples", n_samples, 1)
+        if not hasattr(self, "theta_"):
+            return prior_draws(self, self._table(X), size, generator(random_state))
+        if self.outputs_ is not None:
+            rng = check_random_state(random_state)
+            seeds = [random_state if place == 0 else rng for place in range(len(self.outputs_))]
+            drawn = [
+                one.sample_y(X, size, seed, exposure, trials) for one, seed in zip(self.outputs_, seeds, strict=True)
+            ]
+            return np.asarray(together(drawn, axis=1))
+        return super().sample_y(X, size, random_state, exposure, trials)
+
+    def predict_quantiles(
+        self,
+        X: Any,
+        quantiles: ArrayLike = (0.025, 0.5, 0.975),
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Quantiles (M, Q) of the y that will be seen, of the function with ``alpha``; (M, J, Q) of J outputs."""
+        if self.outputs_ is not None:
+            parts = [one.predict_quantiles(X, quantiles, exposure, trials) for one in self.outputs_]
+            return np.asarray(together(parts, axis=1))
+        if self._of_function:
+            return self.predict_rate(X, quantiles)
+        return super().predict_quantiles(X, quantiles, exposure, trials)
+
+    def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the latent eta at X: (M,), or (M, J) of J outputs."""
+        if self.outputs_ is None:
+            return super().latent_mean_and_variance(X)
+        both: tuple[np.ndarray, np.ndarray] = together([one.latent_mean_and_variance(X) for one in self.outputs_])
+        return both
+
+    def log_marginal_likelihood(
+        self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> float | tuple[float, np.ndarray]:
+        """The evidence bound at theta, and its gradient if asked for; of several outputs their sum.
+
+        See ``GaussianProcessClassifier.log_marginal_likelihood``.
+        """
+        if self.outputs_ is None or theta is None:
+            return super().log_marginal_likelihood(theta, eval_gradient, clone_kernel)
+        theta = numeric(type(self).__name__, "theta", theta)
+        if not clone_kernel:
+            self._overwrite(theta[: self.kernel_.n_dims])
+        parts: list[Any] = []
+        for one in self.outputs_:
+            own = theta[self.kernel_.n_dims :] + 2.0 * np.log(one._units.sd)
+            at = np.concatenate([theta[: self.kernel_.n_dims], own])
+            parts.append(one.log_marginal_likelihood(at, eval_gradient))
+        if not eval_gradient:
+            return float(sum(parts))
+        return float(sum(value for value, _ in parts)), np.sum([slope for _, slope in parts], axis=0)
+
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+        event: ArrayLike | None = None,
+    ) -> float:
+        """The mean log predictive density of y (larger is better); of several outputs, that of all of a row's."""
+        if self.outputs_ is not None:
+            Y = numeric(type(self).__name__, "y", y)
+            if Y.ndim != 2 or Y.shape[1] != len(self.outputs_):
+                raise problem(type(self).__name__, f"y has shape {Y.shape}", f"(M, {len(self.outputs_)})")
+            return sum(one.score(X, Y[:, j], sample_weight) for j, one in enumerate(self.outputs_))
+        if np.ndim(self.alpha) == 1:
+            got = "alpha is a noise variance of each training row, and that of other rows is not known"
+            advice = "predict and latent_mean_and_variance are of the function."
+            raise problem(type(self).__name__, got, "a number for alpha, or None, which learns one", advice)
+        return super().score(X, y, sample_weight, exposure, trials, event)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output, tags.requires_fit = True, False
+        return tags
 
 
 @dataclass(eq=False, repr=False)
-class BayesianLinearRegression(_Generic, LinearModel):
+class BayesianLinearRegression(AnyLikelihood, LinearModel):
     """A generalised linear model with any likelihood and the posterior of its coefficients.
 
     Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and

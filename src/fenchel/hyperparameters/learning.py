@@ -24,6 +24,7 @@ from ..tasks import Jobs, alone, check_jobs, run_tasks
 from .base import Evaluated, Family, Learned
 from .correction_model import NEGLIGIBLE
 from .evidence import CorrectedEvidence, Evidence, doubt_of
+from .gaussian_rows import quick_start
 from .search import Search
 from .starting_points import beginnings
 
@@ -157,6 +158,8 @@ def _searched(
     own = copy.copy(evidence) if report is None else evidence
     before = own.n_evaluations, own.n_newton
     with counting() as spent, suppress(*([Refusal] if place else [])):  # a random start beyond double precision is none
+        if not isinstance(start, Evaluated):
+            start = quick_start(own, start, gtol)
         end = Search(own, max_iter, gtol, report).run(start)
     return end, own.n_evaluations - before[0], own.n_newton - before[1], spent
 
@@ -201,7 +204,8 @@ def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) ->
     starts: list[np.ndarray | Evaluated] = [first] if theta is not None else beginnings(evidence, first)
     if n_restarts:
         if not np.isfinite(evidence.bounds).all():
-            raise problem("learn", "n_restarts needs finite bounds", "bounds on every hyperparameter")
+            got = f"n_restarts = {n_restarts} requires that all bounds are finite, and some are not"
+            raise problem("learn", got, "bounds on every hyperparameter")
         reach = np.where(np.arange(first.size) < evidence.n_family, np.inf, _DRAWN)
         low, high = np.maximum(lower, first - reach), np.minimum(upper, first + reach)
         starts += list(np.random.default_rng(rng).uniform(low, high, size=(n_restarts, lower.size)))

@@ -191,6 +191,8 @@ class Search(Generic[F]):
         theta = start
         before, slope = self.negative(start)
         self.trace.append(self.known.value)
+        if start.size and evidence.largest_slope(start, self.known.gradient) <= self.gtol:
+            rounds, self.message = self.options.max_runs, NO_SLOPE  # it began where it ends
         while start.size and rounds < self.options.max_runs and self.n_steps < self.max_iter:
             near = self.run_once(theta, slope)
             if near is None:
@@ -244,7 +246,7 @@ class Search(Generic[F]):
             found = minimize(
                 self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=settings
             )
-            self.message, success = found.message.lower(), bool(found.success)
+            self.message, success = found.message.lower().rstrip(": "), bool(found.success)
             self.n_steps += int(found.nit)
         except _Arrived:
             self._step(self.known.theta)

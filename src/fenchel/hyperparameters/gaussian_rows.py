@@ -1,0 +1,187 @@
+"""Few Gaussian rows under a kernel: their evidence in closed form, and Newton's search for theta.
+
+    y_j ~ N(mt, C),   C = K(theta) + diag(v / w),   j = 1, ..., J outputs of one kernel and one noise
+    log p(y) = -1/2 sum_j r_j' A_j - J/2 log|2 pi C|,   A = C^-1 R
+    gradient     sum_ij G_ij dC_ij/dtheta,   G = 1/2 (A A' - J C^-1)
+    curvature    1/2 sum_j q_jk' C^-1 q_jl,   q_jk = dC/dtheta_k A_j
+
+The curvature is the average information, the mean of the observed and of the expected one: products with vectors alone.
+A search with certified fits begins where this one ends, and goes on where a slope is left (``quick_start``). Several
+outputs of one Gaussian process are learned by it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import gates
+from ..kernels import contract
+from ..linalg.arrays import is_numpy, to_numpy
+from ..linalg.dense import NotPositiveDefinite, cholesky, inverse_from, log_det, solve_lower, triangular_inverse
+from ..linalg.machine import one_thread
+from .evidence import Evidence
+from .kernel import KernelCovariance
+
+LOG_2PI = math.log(2.0 * math.pi)
+MOST_HYPERPARAMETERS = 8  # of a kernel: each costs another kernel for the curvature
+STEP = 1e-5  # of theta, in differences of kernels
+FIRST_RADIUS = 1.0  # log units
+LARGEST_RADIUS = 4.0
+POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
+GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
+ACCEPTED_SHARE = 0.1  # of the promised rise: below it a step is not taken
+MOST_STEPS = 30
+LEAST_CURVATURE = 1e-6  # of the largest one
+ROUNDING = 1e-11  # of |value|: a rise that is none
+LEAST_NOISE = 1e-5  # of the largest variance: below it rounding moves the slopes, and fits judge every step
+
+
+class Place(NamedTuple):
+    """What was found at a theta: the value and its gradient, A = C^-1 R (N, J), and L of C = L L'."""
+
+    theta: np.ndarray
+    value: float
+    gradient: np.ndarray
+    A: np.ndarray
+    L: np.ndarray
+
+
+class GaussianRows:
+    """log p(y | theta) + log p(theta) of Gaussian rows.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Of one output: its family is a ``KernelCovariance``; its bounds and its prior of theta are taken.
+    residuals : array (N, J), optional
+        y less its prior mean, of several outputs. Default: that of the evidence.
+    """
+
+    def __init__(self, evidence: Evidence, family: KernelCovariance, residuals: np.ndarray | None = None) -> None:
+        self.evidence, self.family, self.n_family = evidence, family, evidence.n_family
+        self.learns_noise = evidence.start.size > self.n_family
+        rows = {key: to_numpy(x) for key, x in evidence.targets.rows_of(evidence.likelihood).items()}
+        if residuals is None:
+            prior = family.at(evidence.start[: self.n_family])
+            mt = to_numpy(prior.bind(len(rows["y"]), 1, False).mt)[:, 0]
+            residuals = (rows["y"] - mt)[:, None]
+        self.residuals, self.weight, self.variance = residuals, rows["weight"], rows["variance"]
+        self.n_evaluations = 0
+
+    def _noise(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """v of each row, and v / w."""
+        v = np.full(len(self.weight), math.exp(theta[self.n_family])) if self.learns_noise else self.variance
+        return v, v / self.weight
+
+    def at(self, theta: np.ndarray) -> Place:
+        """Evaluate; ``ValueError`` where C is not positive definite in double precision."""
+        first, (v, noise), R = theta[: self.n_family], self._noise(theta), self.residuals
+        N, J = R.shape
+        K = np.asarray(self.family.matrix(first))
+        C = K.copy()
+        C.flat[:: N + 1] += noise
+        self.n_evaluations += 1
+        try:
+            L = np.asarray(cholesky(C))
+        except NotPositiveDefinite as error:
+            raise ValueError(str(error)) from None
+        A = np.asarray(solve_lower(L, solve_lower(L, R), transposed=True))
+        # a row of weight w is w rows: N(y; eta, v / w) but for a factor
+        copies = float(np.sum((self.weight - 1.0) * (np.log(v) + LOG_2PI) + np.log(self.weight)))
+        value = -0.5 * (float(np.sum(R * A)) + J * (log_det(L) + N * LOG_2PI + copies))
+        lower = np.tril(np.asarray(inverse_from(triangular_inverse(L.copy()))))
+        own = np.diagonal(lower).copy()
+        np.fill_diagonal(lower, 0.0)
+        G = A @ A.T
+        G -= J * (lower + lower.T)
+        G.flat[:: N + 1] -= J * own
+        G *= 0.5
+        level = self.family.level
+        gradient = contract(self.family._set(first), self.family.X, G, K - level if level else K)
+        if self.learns_noise:
+            slope = float(np.diagonal(G) @ noise) - 0.5 * J * float(np.sum(self.weight - 1.0))
+            gradient = np.append(gradient, slope)
+        of_prior, pull = self.evidence.log_prior(theta)
+        return Place(theta, value + of_prior, gradient + pull, A, L)
+
+    def is_clear(self, place: Place) -> bool:
+        """Whether rounding is far below what the noise adds to C."""
+        noise = self._noise(place.theta)[1]
+        return bool(noise.min() > LEAST_NOISE * (np.square(np.tril(place.L)).sum(axis=1).max() - noise.min()))
+
+    def curvature(self, place: Place) -> np.ndarray:
+        """The average information (n_theta, n_theta)."""
+        first, A, noise = place.theta[: self.n_family], place.A, self._noise(place.theta)[1]
+        before = self.residuals - noise[:, None] * A  # K A
+        along = [(self.family.matrix(first + step) @ A - before) / STEP for step in STEP * np.eye(self.n_family)]
+        along += [noise[:, None] * A] if self.learns_noise else []
+        white = np.stack([np.asarray(solve_lower(place.L, q)).ravel() for q in along])
+        return np.asarray(0.5 * white @ white.T)
+
+
+def climb(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
+    """Newton's steps within the bounds and a radius, until no slope above ``gtol`` is left or nothing rises."""
+    low, high = rows.evidence.bounds.T
+    radius, here = FIRST_RADIUS, rows.at(np.clip(theta, low, high))
+    H: np.ndarray | None = None
+    for _ in range(MOST_STEPS):
+        gradient = here.gradient
+        free = (np.clip(here.theta + gradient, low, high) != here.theta) & (high > low)
+        if float(np.abs(gradient[free]).max(initial=0.0)) <= gtol:
+            break
+        H = rows.curvature(here) if H is None else H
+        values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
+        values = np.maximum(values, LEAST_CURVATURE * (1.0 + values[-1]))
+        step = np.zeros(gradient.size)
+        step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
+        step *= min(1.0, radius / float(np.abs(step).max()))
+        step = np.clip(here.theta + step, low, high) - here.theta
+        promised = float(gradient @ step - 0.5 * step @ H @ step)
+        try:
+            there = rows.at(here.theta + step)
+            rise = there.value - here.value if np.isfinite(there.value) else -np.inf
+        except ValueError:  # beyond double precision
+            rise = -np.inf
+        if rise > max(ACCEPTED_SHARE * promised, -ROUNDING * abs(here.value)):
+            here, H = there, None
+            radius = min(2.0 * radius, LARGEST_RADIUS) if rise > GOOD_SHARE * promised else radius
+        elif promised <= ROUNDING * abs(here.value):
+            break
+        if not rise > POOR_SHARE * promised:
+            radius = 0.25 * float(np.abs(step).max())
+    return here
+
+
+def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
+    """Of few Gaussian rows, all of them seen, under a kernel of few hyperparameters; None of others."""
+    family, likelihood = evidence.family, evidence.likelihood
+    few = evidence.n_family <= MOST_HYPERPARAMETERS and not evidence.is_large and evidence.start.size > 0
+    if not (few and likelihood.objective.conjugate and type(family) is KernelCovariance and family.design is None):
+        return None
+    if not is_numpy(family.X):
+        return None
+    rows = evidence.targets.rows_of(likelihood)
+    return GaussianRows(evidence, family) if bool(np.all(rows["weight"] > 0.0)) else None
+
+
+def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float) -> Place | None:
+    """Where ``climb`` ends; None where rows are others, or rounding decides there."""
+    rows = gaussian_rows(evidence)
+    if rows is None:
+        return None
+    try:
+        with np.errstate(all="ignore"), one_thread(len(rows.weight) <= gates.ONE_THREAD_ROWS):
+            found = climb(rows, theta, gtol)
+    except ValueError:  # beyond double precision
+        return None
+    evidence.n_evaluations += rows.n_evaluations
+    return found if rows.is_clear(found) else None
+
+
+def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float) -> np.ndarray:
+    """Where a search that would begin at theta may begin: where ``climb`` ends, with half of the slope to spare."""
+    found = quick_climb(evidence, theta, 0.5 * gtol)
+    return theta if found is None else found.theta
