@@ -34,7 +34,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     _target: Classes
     classes_: np.ndarray
     bound: str
-    class_weight: Any
+    class_weight: Any = None
 
     @stated("checkpoint")
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:

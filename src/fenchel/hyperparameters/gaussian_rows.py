@@ -26,7 +26,7 @@ from .evidence import Evidence
 from .kernel import KernelCovariance
 
 LOG_2PI = math.log(2.0 * math.pi)
-MOST_HYPERPARAMETERS = 8  # of a kernel: each costs another kernel for the curvature
+MOST_HYPERPARAMETERS = 16  # of a kernel: each costs another kernel for the curvature
 STEP = 1e-5  # of theta, in differences of kernels
 FIRST_RADIUS = 1.0  # log units
 LARGEST_RADIUS = 4.0
@@ -36,7 +36,7 @@ ACCEPTED_SHARE = 0.1  # of the promised rise: below it a step is not taken
 MOST_STEPS = 30
 LEAST_CURVATURE = 1e-6  # of the largest one
 ROUNDING = 1e-11  # of |value|: a rise that is none
-LEAST_NOISE = 1e-5  # of the largest variance: below it rounding moves the slopes, and fits judge every step
+LEAST_NOISE = 1e-6  # of the largest variance: below it rounding moves the slopes, and fits judge every step
 
 
 class Place(NamedTuple):

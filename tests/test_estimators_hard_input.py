@@ -1,0 +1,116 @@
+"""Input that is hard for Gaussian processes: the right answer, or a sentence."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from fenchel import GaussianProcessClassifier, GaussianProcessRegressor
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2))
+F = np.sin(X[:, 0])
+REAL, LABELS = F + 0.1 * RNG.normal(size=60), (F > 0).astype(int)
+KERNEL = ConstantKernel() * RBF()
+
+
+def test_rows_that_are_repeated():
+    noisy = np.tile(F, 3) + 0.1 * RNG.normal(size=180)
+    model = GaussianProcessRegressor().fit(np.tile(X, (3, 1)), noisy)
+    assert model.converged_
+    assert np.abs(model.predict(X) - F).mean() < 0.05
+    even = GaussianProcessClassifier(KERNEL).fit(np.tile(X, (2, 1)), np.r_[LABELS, 1 - LABELS])
+    np.testing.assert_allclose(even.predict_proba(X), 0.5, atol=1e-3)
+
+
+def test_columns_that_do_not_move():
+    wide, plain = (GaussianProcessRegressor(KERNEL).fit(Z, REAL) for Z in (np.c_[X, np.full(60, 7.0)], X))
+    np.testing.assert_allclose(wide.predict(np.c_[X, np.full(60, 7.0)]), plain.predict(X), rtol=1e-6)
+    assert GaussianProcessRegressor().fit(np.c_[X, np.full(60, 7.0)], REAL).converged_
+    still = GaussianProcessRegressor().fit(np.ones((60, 2)), REAL)
+    assert still.predict(np.ones((1, 2)))[0] == pytest.approx(REAL.mean(), abs=0.02)
+    even = GaussianProcessClassifier().fit(np.ones((60, 2)), LABELS)
+    assert even.predict_proba(np.ones((1, 2)))[0, 1] == pytest.approx(LABELS.mean(), abs=0.02)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_y_that_does_not_move(normalize):
+    for level in (0.0, 3.0):
+        mean, sd = (
+            GaussianProcessRegressor(normalize_y=normalize).fit(X, np.full(60, level)).predict(X, return_std=True)
+        )
+        np.testing.assert_allclose(mean, level, atol=1e-6)
+        assert (sd < 0.01).all()
+
+
+def test_very_few_rows():
+    mean, sd = GaussianProcessRegressor().fit(X[:1], REAL[:1]).predict(X[:2], return_std=True)
+    np.testing.assert_allclose(mean, REAL[0], rtol=1e-6)
+    assert np.isfinite(sd).all()
+    with pytest.raises(ValueError, match="y has one class only, 1; expected two or more classes"):
+        GaussianProcessClassifier().fit(X[:1], LABELS[:1])
+    with pytest.raises(ValueError, match="y has one class only, 0; expected two or more classes"):
+        GaussianProcessClassifier().fit(X, np.zeros(60, dtype=int))
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        GaussianProcessRegressor().fit(X[:0], REAL[:0])
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8, 1e-140, 1e140])
+def test_units_of_columns_do_not_matter(scale):
+    first = GaussianProcessRegressor().fit(X, REAL).predict(X)
+    np.testing.assert_allclose(GaussianProcessRegressor().fit(scale * X, REAL).predict(scale * X), first, rtol=1e-4)
+    assert (GaussianProcessClassifier().fit(scale * X, LABELS).predict(scale * X) == LABELS).mean() > 0.95
+
+
+def test_units_of_y():
+    first = GaussianProcessRegressor().fit(X, REAL).predict(X)
+    for scale in (1e-8, 1e8):
+        np.testing.assert_allclose(GaussianProcessRegressor().fit(X, scale * REAL).predict(X) / scale, first, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"cannot be squared in doubles; expected 1e-150 to 1e150\. Measure"):
+        GaussianProcessRegressor().fit(X, 1e150 * REAL)
+
+
+@pytest.mark.parametrize("make", [GaussianProcessRegressor, GaussianProcessClassifier])
+def test_numbers_that_are_missing(make):
+    y = REAL if make is GaussianProcessRegressor else LABELS
+    hole = X.copy()
+    hole[3, 1] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        make(KERNEL).fit(hole, y)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        make(KERNEL, optimizer=None, **({"alpha": 0.1} if y is REAL else {})).fit(X, y).predict(hole)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        make(KERNEL).fit(X, np.where(np.arange(60) == 4, np.nan, REAL))
+
+
+@pytest.mark.parametrize("make", [GaussianProcessRegressor, GaussianProcessClassifier])
+def test_lengths_at_their_bounds(make):
+    y = REAL if make is GaussianProcessRegressor else LABELS
+    with pytest.warns(ConvergenceWarning, match="'k2__length_scale' at its upper bound, and the evidence still rises"):
+        model = make(ConstantKernel(1.0, (1e-3, 1e3)) * RBF(0.1, (0.05, 0.2))).fit(X, y)
+    assert model.at_bounds_ == {"k2__length_scale": "upper"}
+    assert model.kernel_.k2.length_scale == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("make", [GaussianProcessRegressor, GaussianProcessClassifier])
+def test_more_inducing_points_than_rows(make):
+    y = REAL if make is GaussianProcessRegressor else LABELS
+    model = make(KERNEL, approximation="inducing", n_inducing=500).fit(X, y)
+    assert model.approximation_loss_ < 1e-4
+    assert model.elbo_ == pytest.approx(make(KERNEL).fit(X, y).elbo_, abs=1e-3)
+
+
+def test_what_is_no_kernel():
+    for kernel in ("rbf", RBF):
+        with pytest.raises(ValueError, match=r"expected a kernel of sklearn\.gaussian_process\.kernels"):
+            GaussianProcessRegressor(kernel).fit(X, REAL)
+    with pytest.raises(NotFittedError):
+        GaussianProcessClassifier().predict(X)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_noise_far_below_what_rows_say():
+    """Repeated rows that disagree, with next to no noise: a warning that says so, and an answer between them."""
+    model = GaussianProcessRegressor(KERNEL, alpha=1e-8).fit(np.tile(X, (2, 1)), np.r_[F, F + 1.0])
+    np.testing.assert_allclose(model.predict(X), F + 0.5, atol=0.05)

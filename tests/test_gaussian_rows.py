@@ -1,0 +1,72 @@
+"""Few Gaussian rows in closed form: against scikit-learn's evidence, repeated rows and the search with fits."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor as Theirs
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+
+from fenchel import Gaussian
+from fenchel.hyperparameters import Evidence, KernelCovariance
+from fenchel.hyperparameters.gaussian_rows import GaussianRows, climb, gaussian_rows, quick_climb
+from fenchel.hyperparameters.search import Search
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2, 2, (40, 2))
+Y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 1]]) + 0.2 * RNG.normal(size=(40, 2))
+KERNEL = ConstantKernel(1.2) * RBF([0.9, 1.5]) + 0.3 * Matern(0.7, nu=1.5)
+
+
+def rows_of(y, kernel=KERNEL, weights=None, own=True, residuals=None):
+    family = KernelCovariance(kernel, X if weights is None else X[: len(y)])
+    evidence = Evidence(Gaussian(0.1), family, y, weights=weights, own=own)
+    return GaussianRows(evidence, family, residuals)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_value_and_gradient_are_scikit_learns(outputs):
+    rows = rows_of(Y[:, 0], residuals=Y[:, :outputs])
+    theta = np.r_[KERNEL.theta + 0.1, np.log(0.07)]
+    theirs = Theirs(KERNEL + WhiteKernel(0.07), alpha=1e-14, optimizer=None).fit(X, Y[:, :outputs])
+    value, slope = theirs.log_marginal_likelihood(theta, eval_gradient=True)
+    place = rows.at(theta)
+    assert place.value == pytest.approx(value, rel=1e-9)
+    np.testing.assert_allclose(place.gradient, slope, rtol=1e-6, atol=1e-8)
+
+
+def test_weights_are_repeated_rows():
+    times = np.arange(20) % 3 + 1
+    few = KernelCovariance(KERNEL, X[:20])
+    weighted = GaussianRows(Evidence(Gaussian(0.1), few, Y[:20, 0], weights=times.astype(float)), few)
+    many = KernelCovariance(KERNEL, np.repeat(X[:20], times, axis=0))
+    repeated = GaussianRows(Evidence(Gaussian(0.1), many, np.repeat(Y[:20, 0], times)), many)
+    theta = weighted.evidence.start
+    one, other = weighted.at(theta), repeated.at(theta)
+    assert one.value == pytest.approx(other.value, rel=1e-9)
+    np.testing.assert_allclose(one.gradient, other.gradient, rtol=1e-6)
+
+
+def test_the_curvature_is_near_that_of_differences_at_the_top():
+    rows = rows_of(Y[:, 0], ConstantKernel(1.0) * RBF(1.0))
+    top = climb(rows, rows.evidence.start, 1e-5)
+    steps = 1e-4 * np.eye(top.theta.size)
+    bent = np.array([(rows.at(top.theta - s).gradient - rows.at(top.theta + s).gradient) / 2e-4 for s in steps])
+    sizes = np.linalg.eigvals(np.linalg.solve(bent, rows.curvature(top))).real
+    assert 0.3 < sizes.min() <= sizes.max() < 3.0
+
+
+def test_it_ends_where_the_search_with_fits_ends():
+    rows = rows_of(Y[:, 0], ConstantKernel(1.0) * RBF([1.0, 1.0]))
+    found = Search(rows.evidence, 100, 1e-4, None).run(rows.evidence.start)
+    quick = quick_climb(rows.evidence, rows.evidence.start, 1e-4)
+    np.testing.assert_allclose(quick.theta, found.theta, atol=1e-3)
+    assert quick.value == pytest.approx(found.objective, abs=1e-6)
+
+
+def test_bounds_hold_and_rounding_is_told():
+    kernel = ConstantKernel(1.0, (0.5, 2.0)) * RBF(0.1, (0.05, 0.2))
+    end = climb(rows_of(Y[:, 0], kernel), np.r_[kernel.theta, 0.0], 1e-4)
+    assert (end.theta[:2] >= kernel.bounds[:, 0]).all()
+    assert (end.theta[:2] <= kernel.bounds[:, 1]).all()
+    family = KernelCovariance(1.0 * RBF(1.0), X)
+    assert quick_climb(Evidence(Gaussian(1e-9), family, Y[:, 0], own=False), family.theta, 1e-3) is None
+    assert gaussian_rows(Evidence(Gaussian(0.1), family, Y[:, 0], weights=np.arange(40.0))) is None  # one is not seen
