@@ -247,6 +247,9 @@ def test_devices_factorise_in_place_by_blocks(to, monkeypatch):
     """Halves, stripes and blocks of a device, small enough here that a few hundred rows make many of each."""
     monkeypatch.setattr(device_blocks, "LEAF", 32)
     monkeypatch.setattr(device_blocks, "_BLOCK", 1 << 12)
+    edges = list(device_blocks.row_blocks(900))
+    assert all((j - i) * j <= 1 << 12 for i, j in edges)
+    assert [j for _, j in edges[:-1]] == [i for i, _ in edges[1:]]
     rng, n = np.random.default_rng(0), 131
     A = rng.normal(size=(n, n))
     A = A @ A.T + n * np.eye(n)

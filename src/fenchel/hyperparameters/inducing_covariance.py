@@ -172,7 +172,7 @@ def _unexplained(post: Any, C: int) -> list[tuple[int, int, Array]]:
 
 def _from_identity(V: Array) -> Array:
     """I - V."""
-    return asarray(np.eye(V.shape[0]), V) - V
+    return set_diagonal(-V, 1.0 - diagonal_of(V))
 
 
 def _products(means: Array, left: list[tuple[int, int, Array]], M: int) -> Array:

@@ -20,10 +20,10 @@ Block = Callable[[slice, slice], Array]  # what stands in some rows and columns 
 
 
 def row_blocks(n: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that cover the lower triangle in blocks of at most about _BLOCK entries."""
+    """Ranges of rows (i, j) that cover the lower triangle in blocks of at most _BLOCK entries: (j - i) j of them."""
     i = 0
     while i < n:
-        j = min(n, i + max(4, _BLOCK // max(i + 1, 256)))
+        j = min(n, max(i + 1, int(0.5 * (i + (i * i + 4.0 * _BLOCK) ** 0.5))))
         yield i, j
         i = j
 
@@ -32,6 +32,12 @@ def _stripes(n: int) -> list[tuple[int, int]]:
     """Ranges of rows, a few of equal length; one where all of them make a leaf."""
     edges = [n * c // _STRIPES for c in range(_STRIPES + 1)] if n > LEAF else [0, n]
     return list(pairwise(edges))
+
+
+def identity(n: int, like: Array) -> Array:
+    """I (N, N) where ``like`` lives."""
+    xp = namespace(like)
+    return xp.eye(n, dtype=xp.float64, device=like.device)
 
 
 # -- factorisations ------------------------------------------------------------------------------------
@@ -68,7 +74,7 @@ def invert_lower(A: Array, i: int, k: int) -> None:
     """[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]], by halves: matrix products are what devices do best."""
     xp = namespace(A)
     if k - i <= LEAF:
-        A[i:k, i:k] = solve_lower(A[i:k, i:k], xp.eye(k - i, dtype=xp.float64, device=A.device), False)
+        A[i:k, i:k] = solve_lower(A[i:k, i:k], identity(k - i, A), False)
         return
     j = (i + k) // 2
     invert_lower(A, i, j)
@@ -97,16 +103,17 @@ def gram_lower(A: Array, i: int, k: int) -> None:
 # -- products ------------------------------------------------------------------------------------------
 def multiply_lower(T: Array, b: Array, transposed: bool) -> Array:
     """T b or T' b for a lower-triangular T. b: (N,) or (N, M)."""
-    xp, n, parts = namespace(T), T.shape[0], []
+    xp, n = namespace(T), T.shape[0]
+    out = xp.empty(b.shape, dtype=xp.float64, device=b.device)
     for i, j in _stripes(n):
         own = xp.tril(T[i:j, i:j])
-        if transposed:
-            part = xp.matrix_transpose(own) @ b[i:j, ...]
-            parts.append(part + xp.matrix_transpose(T[j:, i:j]) @ b[j:, ...] if j < n else part)
-        else:
-            part = own @ b[i:j, ...]
-            parts.append(part + T[i:j, :i] @ b[:i, ...] if i else part)
-    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+        part = (xp.matrix_transpose(own) if transposed else own) @ b[i:j, ...]
+        if transposed and j < n:
+            part += xp.matrix_transpose(T[j:, i:j]) @ b[j:, ...]
+        elif i and not transposed:
+            part += T[i:j, :i] @ b[:i, ...]
+        out[i:j, ...] = part
+    return out
 
 
 def multiply_symmetric(n: int, b: Array, block: Block) -> Array:
@@ -183,11 +190,10 @@ def add_to_diagonal(A: Array, values: Array) -> Array:
     if library_of(A) == "torch":
         cast(Any, A).diagonal().add_(values)
         return A
-    xp = namespace(A)
     for i in range(0, A.shape[0], LEAF):  # the array API has no diagonal to write to
         j = min(A.shape[0], i + LEAF)
         corner = A[i:j, i:j]
-        corner += xp.eye(j - i, dtype=xp.float64, device=A.device) * values[None, i:j]
+        corner += identity(j - i, A) * values[None, i:j]
     return A
 
 

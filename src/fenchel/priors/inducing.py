@@ -47,7 +47,7 @@ def whitening(K: Array, jitter: float = JITTER) -> tuple[Array, float]:
             continue
         if is_numpy(L):
             return dense.triangular_inverse(np.tril(L)).T, jitter
-        return dense.solve_lower(L, asarray(np.eye(L.shape[0]), L), transposed=True), jitter
+        return xp.matrix_transpose(dense.triangular_inverse(L)), jitter
     raise problem(
         "InducingPoints",
         "the kernel at the points is not positive semidefinite",

@@ -30,7 +30,8 @@ class RowBlock:
         return self._free.pop() if self._free else dense.empty_square(self.n, self.S)
 
     def give(self, buffer: Array) -> None:
-        if is_numpy(buffer) and buffer.shape == (self.n, self.n) and len(self._free) < 2:
+        most = 2 if is_numpy(buffer) else 1  # a device is small
+        if buffer.shape == (self.n, self.n) and len(self._free) < most:
             self._free.append(buffer)
 
     def __getstate__(self) -> dict[str, Any]:
