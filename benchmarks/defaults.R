@@ -15,8 +15,10 @@ bacteria <- MASS::bacteria; bacteria$y <- as.integer(bacteria$y == "y"); bacteri
 respiratory <- of("respiratory", "geepack"); respiratory$id <- interaction(respiratory$center, respiratory$id, drop = TRUE)
 schizophrenia <- of("schizophrenia2", "HSAUR3"); schizophrenia$y <- as.integer(schizophrenia$disorder == "present")
 schizophrenia <- schizophrenia[!is.na(schizophrenia$y), c("y", "onset", "month", "subject")]
-contraception <- of("Contraception", "mlmRev"); contraception$y <- as.integer(contraception$use == "Y")
-contraception$age2 <- contraception$age^2
+if (present <- requireNamespace("mlmRev", quietly = TRUE)) {
+  contraception <- of("Contraception", "mlmRev"); contraception$y <- as.integer(contraception$use == "Y")
+  contraception$age2 <- contraception$age^2
+} else message("mlmRev is not installed: no table Contraception")
 verbal <- lme4::VerbAgg; verbal$y <- as.integer(verbal$r2 == "Y")
 cbpp <- lme4::cbpp
 epil <- MASS::epil
@@ -53,7 +55,7 @@ tables <- list(
   toenail = list(toenail, "binary", y ~ treatment * time + (1 | patientID)),
   respiratory = list(respiratory, "binary", outcome ~ treat + sex + age + baseline + (1 | id)),
   schizophrenia = list(schizophrenia, "binary", y ~ onset + month + (1 | subject)),
-  Contraception = list(contraception, "binary", y ~ age + age2 + urban + livch + (1 | district)),
+  Contraception = if (present) list(contraception, "binary", y ~ age + age2 + urban + livch + (1 | district)),
   cbpp = list(cbpp, "trials", cbind(incidence, size - incidence) ~ period + (1 | herd)),
   VerbAgg = list(verbal, "crossed", y ~ Anger + Gender + btype + situ + (1 | id) + (1 | item)),
   epil = list(epil, "counts", y ~ lbase * trt + lage + V4 + (1 | subject)),
@@ -67,6 +69,7 @@ tables <- list(
   retinopathy = list(retina, "cox", Surv(futime, status) ~ trt * adult + frailty(id, distribution = "gaussian")),
   mcycle = list(MASS::mcycle, "gam", accel ~ s(times, k = 20, bs = "cr")),
   curves = list(curves, "gam", y ~ s(x0, bs = "cr") + s(x1, bs = "cr") + s(x2, bs = "cr") + s(x3, bs = "cr")))
+tables <- Filter(Negate(is.null), tables)
 
 fit <- function(data, kind, formula) switch(kind,
   lmer = lmer(formula, data),
@@ -111,7 +114,7 @@ if (arguments[1] == "data") {
     write(toJSON(list(columns = as.list(data), levels = levels), digits = NA, na = "null"), file.path(arguments[2], paste0(name, ".json")))
   }
 } else {
-  packages <- c("lme4", "nlme", "MASS", "glmmTMB", "ordinal", "survival", "mgcv", "geepack", "HSAUR3", "mlmRev")
+  packages <- c("lme4", "nlme", "MASS", "glmmTMB", "ordinal", "survival", "mgcv", "geepack", "HSAUR3", if (present) "mlmRev")
   versions <- lapply(setNames(packages, packages), function(p) as.character(packageVersion(p)))
   found <- list(versions = versions, R = as.character(getRversion()), tables = list())
   for (name in names(tables)) {

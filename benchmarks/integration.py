@@ -133,7 +133,8 @@ def report(name: str, stored: dict[str, Any]) -> None:
     print(f"  fits: {mode.n_evaluations} to the mode, {found.n_fits} for the rest")
     print(f"  the reference: {stored['seconds']:.0f} s for {least:.0f} effective draws of theta", end="")
     nuts = 1000 * stored["seconds"] / least
-    print(f", {nuts:.0f} s for 1,000: integrated in 1/{nuts / total[0]:.0f} of that")
+    shares = [f"1/{nuts / each:.1f}" for each in total]
+    print(f", {nuts:.0f} s for 1,000: integrated in {shares[0]} of that, {shares[1]} by the processor")
     print(f"  {'eta':<34}{'mean':>9}{'sd':>9}")
     print(f"  {'integrated':<34}{eta_errors(found, stored['eta'])}")
     print(f"  {'learned theta, q':<34}{eta_errors(mode.solution.posterior, stored['eta'])}")

@@ -193,6 +193,24 @@ def test_few_directions_of_many_latents():
     assert abs(found.log_evidence - draws.log_evidence) <= 4.0 * draws.log_evidence_se + 1e-3
 
 
+def test_four_directions_are_a_sum_over_a_lattice():
+    """Three groups of five labels about a level and a slope: the same sum in plain numpy, on another lattice."""
+    rng = np.random.default_rng(0)
+    W = np.column_stack([np.ones(15), rng.normal(size=15), np.repeat(np.eye(3)[:, 1:], 5, axis=0)])
+    y = rng.integers(0, 2, 15).astype(float)
+    found = fenchel.infer(BernoulliLogit("exact"), Features(W, 4.0), y).corrected()
+    line = np.linspace(-5.5, 5.5, 27)  # in prior sds
+    w = np.stack([axis.ravel() for axis in np.meshgrid(*[line] * 4, indexing="ij")])
+    log_p = np.full(w.shape[1], -2.0 * np.log(2.0 * np.pi)) - 0.5 * (w**2).sum(axis=0)
+    for row, label in zip(W, y, strict=True):
+        log_p -= np.logaddexp(0.0, (1.0 - 2.0 * label) * 2.0 * (row @ w))
+    p = np.exp(log_p)
+    assert found.log_evidence_se < 3e-3
+    assert abs(found.log_evidence - np.log(p.sum() * (line[1] - line[0]) ** 4)) < 1e-5
+    eta = W @ (2.0 * (w @ p)) / p.sum()
+    np.testing.assert_allclose(found.mean, eta, atol=1e-3)
+
+
 def test_a_doubt_is_said_first(monkeypatch):
     y, X, group = toenails(12, seed=1)
     data = pd.DataFrame({"y": y, "month": X[:, 1], "g": group.astype(str)})

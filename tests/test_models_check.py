@@ -177,6 +177,14 @@ WRONG_ONES = (
 )  # fmt: skip
 
 
+def test_a_summary_names_overdispersion():
+    formula, family, data, _ = wrong("overdispersed")
+    (line,) = [row for row in fit(formula, family, data).summary().splitlines() if row.startswith("check:")]
+    assert "as much as the family says" in line and "overdispersed" in line
+    formula, family, data = drawn("counts", 1)
+    assert "check: nothing seen yet" in fit(formula, family, data).summary()
+
+
 @pytest.mark.parametrize("kind", WRONG_ONES)
 def test_wrong_models_are_named(kind):
     formula, family, data, name, *more = wrong(kind)

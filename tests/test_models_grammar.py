@@ -53,6 +53,8 @@ def test_calls():
     assert [each.value for each in term.options["knots"].value] == [0, 1.5]
     (crossed,) = parse("y ~ interact(icar(r), rw1(t))").terms
     assert [inner.word for inner in crossed.args] == ["icar", "rw1"]
+    (dotted,) = parse("y ~ s(Solar.R)").terms  # a name of R's
+    assert dotted.args == (Name("Solar.R", 6),)
 
 
 def test_left_sides():

@@ -92,6 +92,9 @@ class Cox(Reduction):
         if not isinstance(event, Name):
             got = f'family="cox" meets the response {parsed.response.text!r}'
             advice = "Where every event was seen, event is a column of ones."
+            if event is not None:
+                got = f'family="cox" meets an event that is computed, {event.text!r}'
+                advice = "Make it a column of the data first."
             raise problem("Model", got, "cens(time, event)", advice)
         self.time, self.event, self.people_frame = parsed.response.text.strip("`"), event.name, frame
         for name in (self.time, self.event):
@@ -105,7 +108,9 @@ class Cox(Reduction):
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
             got = f"row {i} has {self.time} = {t[i]:g} and {self.event} = {ended[i]:g}"
-            raise problem("Model", got, "times above 0, and events of 0 or 1")
+            coded = set(ended[seen]) == {1.0, 2.0}
+            advice = "Where 1 is censored and 2 an event, as R may code it, give a column with 1 less." if coded else ""
+            raise problem("Model", got, "times above 0, and events of 0 or 1", advice)
         often = _how_often(spec.weights, frame)
         happened = seen & (ended == 1.0) & (often > 0.0)
         if not happened.any():

@@ -41,6 +41,7 @@ _UNIFORM = 1.63  # sqrt(N) times Kolmogorov's distance: one in a hundred right m
 _RARE = 0.01  # share of right models in which a row is named, or a spread
 _SPREAD = 0.1  # share of the variance of counts, from which on more or less of it is said
 _DRAWS, _CELLS = 100, 4_000_000  # data sets that are drawn, and numbers in all of them
+_CELLS_AT_ONCE = 400_000  # up to which a summary draws them
 _SHOWN = 3  # rows that are named
 CURES = {
     "search": "n_restarts=5 starts elsewhere; another prior, or fewer terms",
@@ -110,11 +111,16 @@ def _begun(sentence: str) -> str:
 
 
 def at_once(fit: FitTables) -> FitCheck:
+    """What is known of a fit without further work, and of few rows how counts are spread."""
+    few = not fit.parts and _DRAWS * fit.model.target.y.size <= _CELLS_AT_ONCE
+    return FitCheck([*_known(fit), *(_of_spread(fit) if few else [])])
+
+
+def _known(fit: FitTables) -> list[Remark]:
     """What is known of a fit without further work."""
-    found = [Remark(f"{name}: {r}", r.name, r.severity) for name, p in fit.parts.items() for r in at_once(p).remarks]
     if fit.parts:
-        return FitCheck(found)
-    found += [Remark(doubt, "answers", WRONG) for doubt in fit.engine.doubts(fit)]
+        return [Remark(f"{name}: {r}", r.name, r.severity) for name, p in fit.parts.items() for r in _known(p)]
+    found = [Remark(doubt, "answers", WRONG) for doubt in fit.engine.doubts(fit)]
     if not fit.converged:
         found.append(Remark(f"the fit did not converge: {fit.found.status}", "search", WRONG))
     if fit.answers is not None and not fit.answers.marginals_trusted:
@@ -122,12 +128,12 @@ def at_once(fit: FitTables) -> FitCheck:
     own = fit.engine.keeps_rows
     of_data = [*remarks.of_rows(fit.model), *remarks.of_family(fit.model)] if own else []
     found += [*of_data, *fit.remarks, *remarks.undetermined(fit)]
-    return FitCheck([*found, *(_moved_by_priors(fit) if own else [])])
+    return [*found, *(_moved_by_priors(fit) if own else [])]
 
 
 def in_full(fit: FittedModel) -> FitCheck:
     """The same, with what leave-one-out and a correction say."""
-    found = list(at_once(fit).remarks)
+    found = _known(fit)
     for name, part in fit.parts.items() or {"": fit}.items():
         more = [*_short_of_evidence(part), *_of_spread(part), *_of_predictions(part), *_of_rows(part)]
         found += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
@@ -185,7 +191,7 @@ def _short_of_evidence(fit: FittedModel) -> list[Remark]:
     return [Remark(text, "correction", LITTLE)]
 
 
-def _of_spread(fit: FittedModel) -> list[Remark]:
+def _of_spread(fit: FitTables) -> list[Remark]:
     """Whether counts vary about their means, and are 0, as the family says."""
     likelihood, target, name = fit.found.likelihood, fit.model.target, fit.model.response.name
     if likelihood.support != "count" or not (answers(fit, "predict") and answers(fit, "loo")):

@@ -24,7 +24,7 @@ from ..terms import WORDS
 
 ARGUMENTS = 'a column, a:b, a number, "text" or a list', "Make it a column of the data first, and name that."
 _OPEN, _SHUT = "([{", ")]}"
-_NAME = re.compile(r"[^\W\d]\w*|`[^`]+`")
+_NAME = re.compile(r"[^\W\d][\w.]*|`[^`]+`")  # with dots, as R has them
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _CALL = re.compile(r"([^\W\d]\w*)\s*\(")
 _OPTION = re.compile(r"([^\W\d]\w*)\s*=(?!=)\s*")

@@ -42,6 +42,7 @@ _LEVELS = 10  # of text that is whole numbers: up to so many are codes of a fact
 _A_ROW = 0.5  # levels to a row
 _ROWS = 10  # below so many, a level a row is nothing odd
 _COUNT_MEAN = 3.0  # whole numbers with zeros and a mean below this look like counts
+_FEW_LEVELS = 10  # different whole numbers that may be levels of an answer
 _LARGEST = 2_000_000  # cells of the fixed part; a larger one is not tested for separation
 _CHECKED = 10  # coefficients that are tested for separation at most
 _DIVERGES = 1e-6  # share of a unit step: a coefficient that can go farther is separated
@@ -102,9 +103,10 @@ def of_family(model: Model) -> list[Remark]:
     y = model.target.y[model.target.seen > 0.0]
     if model.family_given or y.size < 2 or not bool((y >= 0.0).all() and (y == np.floor(y)).all()):
         return []
+    levels = ', "ordinal" where they are levels' if np.unique(y).size <= _FEW_LEVELS else ""
     doubt = _likely_family(model) or (
         f"the response {model.response.name!r} is whole numbers and the family is gaussian, as none was given: "
-        'family="poisson" or "negative-binomial" where they count something'
+        f'family="poisson" or "negative-binomial" where they count something{levels}'
     )
     return [Remark(doubt, "family", 1)]
 

@@ -191,6 +191,7 @@ class SparsePredictors(LatentPredictors):
     def __init__(self, seen: Seen, pattern: Pattern) -> None:
         super().__init__(seen)
         self.pattern, self.W = pattern, seen.designs[0].csr()
+        self.Wt = self.W.T  # scipy makes a matrix anew at every .T
         self.small = self.W.shape[1] <= gates.ONE_THREAD_LATENTS
 
     @cached_property
@@ -203,7 +204,7 @@ class SparsePredictors(LatentPredictors):
 
     def weights_of(self, alpha: Array) -> list[Array]:
         solve = self.latents[0].covariance_times
-        return [solve(self.W.T @ a) for a in self.blocks.split(alpha)]
+        return [solve(self.Wt @ a) for a in self.blocks.split(alpha)]
 
     def from_weights(self, weights: list[Array]) -> Array:
         return self.blocks.join([self.W @ u for u in weights])
@@ -245,7 +246,7 @@ class SparseFactor(BlockFactor):
 
     def __init__(self, predictors: SparsePredictors, lam: Array) -> None:
         self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam
-        self.pattern, self.W = predictors.pattern, predictors.W
+        self.pattern, self.W, self.Wt = predictors.pattern, predictors.W, predictors.Wt
         self.parts = [self.pattern.factor(to_numpy(part)) for part in self.blocks.split(lam)]
         self.log_det = sum(part.log_det - self.pattern.base.log_det for part in self.parts)
         self.definite = all(part.definite for part in self.parts)
@@ -265,12 +266,12 @@ class SparseFactor(BlockFactor):
     def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
         total, Q = 0.0, self.pattern.Q
         for part, u, a in zip(self.parts, weights, self.blocks.split(alpha), strict=True):
-            g = Q @ u - self.W.T @ a
+            g = Q @ u - self.Wt @ a
             total += abs(float(g @ part.solve(g)))
         return total
 
     def weights(self, v: Array) -> list[Array]:
-        return [part.solve(self.W.T @ x) for part, x in zip(self.parts, self.blocks.split(v), strict=True)]
+        return [part.solve(self.Wt @ x) for part, x in zip(self.parts, self.blocks.split(v), strict=True)]
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
@@ -353,7 +354,7 @@ class SparseCurvature(CheapCurvature):
 
     def __init__(self, factor: SparseFactor, system: NewtonSystem) -> None:
         super().__init__(factor, system)
-        self.blocks, self.W = factor.blocks, factor.W
+        self.blocks, self.W, self.Wt = factor.blocks, factor.W, factor.Wt
         P, self.other = factor.pattern, None
         if self.total is None and (given := self._given(factor)) is not None:
             self.other, self.d, self.factors = 1.0 / self.d - 1.0 / given, given, factor.parts
@@ -407,7 +408,7 @@ class SparseCurvature(CheapCurvature):
         return conjugate_gradients(solve, lambda z: other * z, r, _SOLVED, max_iter=40)[0]
 
     def inside(self, x: Array) -> Array:
-        inner = [self.W.T @ part for part in self.blocks.split(x)]
+        inner = [self.Wt @ part for part in self.blocks.split(x)]
         if len(self.factors) < len(inner):
             solved = np.split(self.factors[0].solve(np.concatenate(inner)), len(inner))
         else:
