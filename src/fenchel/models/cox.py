@@ -93,7 +93,7 @@ class Cox(Reduction):
             got = f'family="cox" meets the response {parsed.response.text!r}'
             advice = "Where every event was seen, event is a column of ones."
             if event is not None:
-                got = f'family="cox" meets an event that is computed, {event.text!r}'
+                got = 'family="cox" meets an event that is computed'
                 advice = "Make it a column of the data first."
             raise problem("Model", got, "cens(time, event)", advice)
         self.time, self.event, self.people_frame = parsed.response.text.strip("`"), event.name, frame
