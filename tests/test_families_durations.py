@@ -243,7 +243,7 @@ def test_many_event_times_are_put_into_intervals():
     assert abs(fit.coefficients.loc["x", "mean"] - 0.7) < 3 * fit.coefficients.loc["x", "sd"]
     with pytest.raises(fenchel.checks.Refusal, match=r'"cox" meets the response .time.; expected cens\(time, event\)'):
         fenchel.Model("time ~ x", data, "cox")
-    with pytest.raises(fenchel.checks.Refusal, match="an event that is computed.*Make it a column"):
+    with pytest.raises(fenchel.checks.Refusal, match=r"an event that is computed.*Make it a column"):
         fenchel.Model("cens(time, event - 1) ~ x", data, "cox")
     with pytest.raises(fenchel.checks.Refusal, match="Where 1 is censored and 2 an event, as R may code it"):
         fenchel.Model("cens(time, event) ~ x", data.assign(event=1 + (data.x > 0)), "cox")
