@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..checks import choice, problem
@@ -151,6 +152,52 @@ class FitEffects(FitTables):
         """
         question = self._question("slopes", by, at, data, weights, scale, groups, interval, simultaneous)
         return marginal_means.slopes(self, name, question)
+
+    def plot_effect(
+        self,
+        name: str,
+        *,
+        by: Any = None,
+        at: Mapping[str, Any] | None = None,
+        weights: str = "equal",
+        scale: str | None = None,
+        groups: str = "centre",
+        interval: float = 0.95,
+        simultaneous: bool = False,
+        data: bool = True,
+        ax: Any = None,
+    ) -> Any:
+        """A picture of ``means`` over the values of a column, with bands, and the rows of the data beneath.
+
+        Parameters
+        ----------
+        name : str
+            Numbers are drawn over their range as a curve, levels as points; ``at`` chooses other values.
+        by : str or several, optional
+            A curve for each value, up to seven.
+        at, weights, scale, groups, interval, simultaneous
+            As in ``means``: the title says where the other columns are held, or which are averaged over.
+        data : bool
+            Whether rows are drawn, y for one trial at exposure 1; none on the link, of levels and of durations.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Examples
+        --------
+        >>> import fenchel, numpy as np, pandas as pd
+        >>> x = np.linspace(0.0, 3.0, 40)
+        >>> fit = fenchel.fit("y ~ s(x)", pd.DataFrame({"x": x, "y": np.sin(x)}), "gaussian", accuracy="fast")
+        >>> fit.plot_effect("x").get_xlabel()
+        'x'
+        """
+        from .effect_pictures import plot_effect
+
+        check(self, "plot")
+        question = self._question("means", by, at, None, weights, scale, groups, interval, simultaneous)
+        return plot_effect(self, name, replace(question, where="plot_effect"), data, ax)
 
     def _question(
         self, where: str, by: Any, at: Any, data: Table, weights: str, scale: str | None, *rest: Any

@@ -5,6 +5,7 @@ matplotlib is imported when a picture is drawn. Figures are made without pyplot:
 function draws into ``ax`` when given one, else into a figure of its own (``ax.figure``).
 """
 
+from .effect_plots import plot_effect_curves
 from .factors import plot_biplot, plot_components, plot_loadings
 from .intervals import plot_caterpillar, plot_forest, plot_joint, plot_path
 from .maps import plot_map
@@ -34,6 +35,7 @@ __all__ = [
     "plot_contours",
     "plot_decision",
     "plot_density",
+    "plot_effect_curves",
     "plot_forest",
     "plot_grid",
     "plot_heat",

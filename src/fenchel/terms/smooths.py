@@ -38,7 +38,14 @@ _ALONG = 5  # basis functions along each column of a surface
 LEAST = {"cr": 3, "ps": 5, "cc": 4, "tp": 3}  # functions of a basis of one column
 _ELSEWHERE = {  # what others write with s() and here is another term
     "re": "A level for each group is (1|g), a slope (x|g).",
-    "fs": "A curve for each group is s(x, by=g, shared=True).",
+    "fs": "A curve for each group is (1|g) + s(x, by=g, shared=True).",
+    "sz": "Curves of levels that differ from one curve are g + s(x, by=g); fit.comparisons has their differences.",
+    "ts": "A smooth that may vanish is s(x): the prior of its sd does it.",
+    "cs": "A smooth that may vanish is s(x): the prior of its sd does it.",
+    "ad": "A smoothness that varies is gp(x) or rw2(x).",
+    "ds": "A surface over coordinates is s(x, z) or matern(x, z).",
+    "sos": "A field over coordinates is matern(x, z), in one unit.",
+    "so": "A field within a border is matern(x, z, mesh=...), on a mesh with a boundary.",
     "mrf": "Regions with neighbours are icar(r) and bym2(r).",
     "gp": "A Gaussian process is gp(x), or gp(x, z).",
     "cp": 'bs="cc" is the cyclic one.',
