@@ -304,3 +304,61 @@ def _by_panels(
                 break
         last = value
     return float(value), change
+
+
+# -- one latent on any scale: panels about the places where densities bend -------------------------------------
+def log_evidence_of_one(
+    rows: list[tuple[Kernel, float, float]], marks: list[tuple[float, float]], s: float
+) -> tuple[float, float]:
+    """log of int N(z; 0, s^2) prod_n p(y_n | a_n z)^times_n dz, and by how much half of the panels moved it.
+
+    Parameters
+    ----------
+    rows : log density, a, times
+    marks : places of z where a density bends, and how wide it is there
+    """
+    sd, reach = mp.mpf(s), mp.mpf(40) * mp.mpf(s)
+    ends = {-reach, reach, mp.mpf(0)}
+    for at, width in [(0.0, s), *marks]:
+        away = mp.mpf(width) / 4
+        while away < 4 * reach:
+            ends |= {mp.mpf(at) - away, mp.mpf(at) + away}
+            away *= 3
+        ends.add(mp.mpf(at))
+    edges = sorted(e for e in ends if -reach <= e <= reach)
+
+    def log_f(z: Any) -> Any:
+        total = -z * z / (2 * sd * sd) - mp.log(sd * mp.sqrt(2 * mp.pi))
+        for f, a, times in rows:
+            total += mp.mpf(times) * f(mp.mpf(a) * z)
+        return total
+
+    nodes, weights = _rule()
+
+    def panel(a: Any, b: Any) -> tuple[list[Any], Any]:
+        half, middle = (b - a) / 2, (a + b) / 2
+        return [log_f(middle + half * x) for x in nodes], half
+
+    def total_of(values: list[Any], half: Any) -> Any:
+        return half * sum(w * mp.exp(v - unit) for w, v in zip(weights, values, strict=True))
+
+    open_ = [(a, b, panel(a, b)) for a, b in itertools.pairwise(edges)]
+    unit = top = max(max(values) for _, _, (values, _) in open_)
+    whole, moved = mp.mpf(0), mp.mpf(0)
+    for _ in range(60):
+        left = []
+        for a, b, (values, half) in open_:
+            if max(values) + (max(values) - min(values)) < top - 90:
+                continue
+            middle = (a + b) / 2
+            parts = (a, middle, panel(a, middle)), (middle, b, panel(middle, b))
+            top = max(top, *(max(part[2][0]) for part in parts))
+            before, after = total_of(values, half), sum(total_of(*part[2]) for part in parts)
+            if abs(after - before) < mp.mpf(10) ** -16 * after and max(values) - min(values) < 40:
+                whole, moved = whole + after, moved + abs(after - before)
+            else:
+                left += parts
+        open_ = left
+        if not open_:
+            break
+    return float(unit + mp.log(whole)), float(moved / whole)

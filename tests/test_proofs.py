@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import LIKELIHOODS
+from scipy.special import gammaln
 
 import fenchel
 from fenchel.likelihoods import (
@@ -24,7 +25,7 @@ from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.batched import BatchedFeatures
 from fenchel.problem import Problem
 from fenchel.proofs import EvidenceBounds, rounded_range
-from fenchel.proofs.panel_integral import panel_integral
+from fenchel.proofs.panel_integral import graded_edges, panel_integrals
 from fenchel.proofs.prove import integral_proof
 from fenchel.solvers.base import Outcome
 from fenchel.solvers.solution import Solution
@@ -258,9 +259,18 @@ def test_probabilities_are_at_most_one():
     assert near.lower > 0.0
 
 
-def test_integrals_that_do_not_end_are_infinite():
-    assert panel_integral(lambda x: 40.0 * x, 0.0, 30.0) == (np.inf, 0.0)
-    assert panel_integral(lambda x: -0.5 * x * x, -12.0, 12.0)[0] == pytest.approx(0.5 * np.log(2.0 * np.pi))
+def test_panels_find_every_mode():
+    """A normal density, and spikes of width 1e-8 about 0 and 10."""
+
+    def log_f(which, x):
+        spikes = np.logaddexp(*(-2.5 * np.log1p(((x - at) / 1e-8) ** 2 / 4.0) for at in (0.0, 10.0)))
+        return np.where(which[:, None] == 0, -0.5 * x * x, spikes)
+
+    edges = [graded_edges(np.zeros(1), np.ones(1), 20.0), graded_edges(np.array([0.0, 10.0]), np.full(2, 1e-8), 100.0)]
+    value, error, _ = panel_integrals(log_f, edges)
+    spike = np.log(2e-8 * 2.0 * np.sqrt(np.pi)) + gammaln(2.0) - gammaln(2.5)
+    assert value == pytest.approx([0.5 * np.log(2.0 * np.pi), spike], abs=1e-10)  # 10 + 1e-8 has 9 digits of the 1e-8
+    assert (error < 1e-10).all()
 
 
 def test_the_ends_of_a_range_are_told_apart():
@@ -276,8 +286,8 @@ def test_what_has_no_bounds_is_refused():
         sol.evidence_bounds(effort="heroic")
     with pytest.raises(ValueError, match="extra variance"):
         fenchel.infer(Poisson(), Features(W, extra_variance=0.1), y).evidence_bounds()
-    with pytest.raises(ValueError, match="4 predictors an observation"):
-        fenchel.infer(MultinomialLogit(5), DenseCovariance(np.eye(4)), [0, 1, 2, 1]).evidence_bounds()
+    with pytest.raises(ValueError, match="7 predictors an observation"):
+        fenchel.infer(MultinomialLogit(8), DenseCovariance(np.eye(4)), [0, 1, 2, 1]).evidence_bounds()
 
 
 @pytest.mark.parametrize("bound", ["log-sum", "tilted", "exact"])
@@ -296,6 +306,28 @@ def test_a_softmax_has_bounds(bound, reference):
     truth = np.logaddexp.reduce(log_f) + C * np.log(z[1] - z[0])
     assert bounds.lower <= truth <= bounds.upper
     assert bounds.upper < truth + 3.0
+
+
+@pytest.mark.parametrize("classes", [4, 5])
+def test_a_softmax_of_many_classes_has_bounds(classes):
+    """Rows with a latent each: a row's evidence is known by symmetry, 1 / classes for each y."""
+    y = np.arange(3)
+    likelihood = MultinomialLogit(classes, reference=None)
+    fit = fenchel.infer(likelihood, DenseCovariance(2.0 * np.eye(3)), y)
+    fast, high = fit.evidence_bounds(), fit.evidence_bounds("high")
+    truth = -3.0 * np.log(classes)
+    assert fast.lower <= truth <= high.upper <= fast.upper
+    assert high.upper < truth + 0.05
+
+
+def test_high_effort_refits_a_softmax():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2))
+    K = 20.0 * np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(-1)) + 1e-8 * np.eye(12)
+    fit = fenchel.infer(MultinomialLogit(3), DenseCovariance(K), rng.integers(0, 3, 12))
+    fast, high = fit.evidence_bounds(), fit.evidence_bounds("high")
+    assert fast.lower == high.lower
+    assert high.upper < fast.upper - 0.01 * fast.width
 
 
 def test_pairs_share_an_exponent_where_that_is_better():
@@ -320,6 +352,32 @@ def test_a_steep_side_that_halves_of_a_lattice_miss_alike(angle):
     assert found.bounds.lower <= truth + 1e-9
     assert truth <= found.bounds.upper + 1e-9
     assert found.bounds.width < 0.1
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-8, 1e-10])
+@pytest.mark.parametrize("sd", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("y", [[0.3], [0.3, -0.5], [0.1, 0.2, 0.3, 0.4]])
+def test_noise_far_narrower_than_the_prior(scale, sd, y):
+    """Student's t of any scale: Gauss and Legendre's rule on panels about each target, in units of the scale."""
+    y, nu = sd * np.array(y), 4.0
+    far = 2.0 ** np.arange(-3, 62)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    log_mass = []
+    for k, centre in enumerate(y):  # each target's half-way cell, in u = (eta - y) / scale
+        others = np.delete(y, k)
+        ends = np.unique(np.clip(np.r_[-far, 0.0, far], -12.0 * sd / scale, 12.0 * sd / scale))
+        half = np.diff(ends)[:, None] / 2
+        u = (ends[:-1, None] + half + half * nodes).ravel()
+        nearest = np.all([np.abs(u) <= np.abs(u + (centre - o) / scale) for o in others], axis=0)
+        log_f = -0.5 * ((centre + scale * u) / sd) ** 2 - np.log(sd * np.sqrt(2.0 * np.pi)) + np.log(scale)
+        for o in y:
+            t = u + (centre - o) / scale
+            log_f += gammaln(2.5) - gammaln(2.0) - 0.5 * np.log(nu * np.pi) - np.log(scale) - 2.5 * np.log1p(t * t / nu)
+        log_mass.append(np.where(nearest, log_f + np.log((half * weights).ravel()), -np.inf))
+    truth = float(np.logaddexp.reduce(np.concatenate(log_mass)))
+    bounds = fenchel.infer(StudentT(nu, scale), Features(np.full((len(y), 1), sd)), y).evidence_bounds()
+    assert bounds.lower <= truth + 1e-6  # of cells that are cut between two targets
+    assert truth <= bounds.upper + 1e-6
 
 
 @pytest.mark.parametrize(("sd", "scale", "far"), [(1e3, 1e-3, -3e3), (100.0, 1e-5, -300.0), (10.0, 1e-4, -30.0)])

@@ -347,7 +347,7 @@ def test_integrated_fits_have_wider_bounds():
     assert fit.integrated is not None
     found = fit.proved("x", low=0.0)
     assert found.lower <= found.estimate <= found.upper
-    assert re.search(r"over the \d+ points of the hyperparameters that were fitted", str(found))
+    assert re.search(r"given the \d+ values of the hyperparameters that the integration uses", str(found))
     over = fit.evidence_bounds(at="points")
     assert over.lower <= over.upper
     assert over.lower - 0.1 <= fit.log_evidence <= over.upper + 0.1

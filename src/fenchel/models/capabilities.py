@@ -106,8 +106,6 @@ LIMITS = {
         {
             "covariance": "coefficients, which has the sd of each",
             "simulate": _DRAWS,
-            "evidence_bounds": "elbo, a lower bound, and solution.corrected() for an estimate",
-            "proved": f"{_DRAWS}: the share of them in the event",
             "exceedance": f"{_DRAWS}: the share of them that is above",
             "contrast": f"coefficients for the log odds against the reference, or {_DRAWS}",
             **dict.fromkeys(
@@ -151,9 +149,10 @@ LIMITS = {
     "partitioned": Limit(
         "rows out of memory (Dask)",
         "this answer needs rows of the fit, which are out of memory",
-        dict.fromkeys(
+        dict.fromkeys(("evidence_bounds", "proved"), "elbo, a lower bound; a table in memory has both")
+        | dict.fromkeys(
             (
-                *("corrected", "evidence_bounds", "proved", "loo", "leave_group_out", "k_fold", "waic", "simulate"),
+                *("corrected", "loo", "leave_group_out", "k_fold", "waic", "simulate"),
                 *("contrast", "means", "comparisons", "slopes"),
                 *_OF_RESIDUALS,
                 *("log_likelihood", "observed", "plot_check", "report", "to_arviz"),

@@ -53,13 +53,18 @@ def proof_at_hand(fit: FitTables) -> Proof | None:
     for effort in ("high", "fast", "cheap"):
         if effort in fit.proofs:
             return fit.proofs[effort]
-    if fit.parts or fit.engine.name or fit.model.reduction.name == "multinomial":
+    if fit.parts or fit.engine.name or _classes(fit):
         return None
     found = cheap_proof(fit.solution, _groups(fit))
     if found is not None:
         fit.proofs["cheap"] = found
         fit.solution.proved_bounds = found.bounds
     return found
+
+
+def _classes(fit: FitTables) -> list[Any]:
+    """Those that have a predictor of their own; none of most models."""
+    return fit.model.reduction.predictors(fit.model)
 
 
 def _groups(fit: FitTables) -> Any:
@@ -89,7 +94,7 @@ def bounds_over_theta(fit: FitTables, effort: str) -> EvidenceBounds:
     down, up = np.array([b.lower for b in each]) - used, np.array([b.upper for b in each]) - used
     lower, upper = (mixture.log_evidence + float(logsumexp(d, b=w)) for d in (down, up))
     kl = float(logsumexp(up, b=w)) - float(w @ down) + float(w @ np.array([b.kl for b in each]))
-    status = f"over the {len(parts)} points of the hyperparameters that were fitted, as if these were all"
+    status = f"given the {len(parts)} values of the hyperparameters that the integration uses"
     return EvidenceBounds(lower, upper, kl, np.ones(0), status)
 
 
@@ -190,6 +195,9 @@ def proved_events(
         raise problem(_WHERE, f"low = {low:g} is above high = {high:g}", "low below high")
     if what is None or type(what) in (str, tuple):
         event = _of_sum(fit, what, ends, level)
+    elif _classes(fit):
+        expected = "a coefficient by its name, for its log odds in each class"
+        raise problem(_WHERE, "rows of a model of several classes", expected, "sample(rows) has draws of their shares.")
     else:
         event = _of_rows(fit, what, ends, kind, options)
     parts = fit.components
@@ -221,18 +229,32 @@ def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -
             every = tables.coefficient_rows(part)
             return NewRows(design=every.design[place], offset=np.asarray(every.offset)[place])
 
+    classes = _classes(fit)
     marginals = predictions.marginals(fit, rows)
+    if classes:
+        family = fit.model.reduction.family_in_words(fit.model)
+        words = [f"{word} of {name!r} ({family})" for word in words for name in classes]
+        labels = [(name, label) for label in labels for name in classes]
+    each = _each_class(fit, marginals)
     whole = ends == [None, None]
     if whole:
-        low, high = to_numpy(marginals.interval(level)).T
+        low, high = np.stack([to_numpy(one.interval(level)) for one in each], axis=1).reshape(-1, 2).T
     else:
         low = np.full(len(labels), -np.inf if ends[0] is None else ends[0])
         high = np.full(len(labels), np.inf if ends[1] is None else ends[1])
 
     def estimate(found: Marginals) -> np.ndarray:
-        return _between(found, low, high)
+        one_by_one = enumerate(_each_class(fit, found))
+        step = max(len(classes), 1)
+        shares = [_between(one, low[c::step], high[c::step]) for c, one in one_by_one]
+        return np.stack(shares, axis=1).ravel()
 
     return Event(labels, words, low, high, lambda part: (rows(part), low, high), estimate, whole)
+
+
+def _each_class(fit: FitTables, found: Marginals) -> list[Marginals]:
+    """The marginals of each predictor: one of most models."""
+    return [tables.OnePredictor(found, c) for c in range(len(_classes(fit)))] or [found]
 
 
 def _effect_rows(fit: FitTables, what: tuple[Any, ...]) -> tuple[list[Any], Callable[[FitTables], NewRows], list[str]]:
@@ -359,7 +381,7 @@ def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndar
     if fit.mixture is not None or fit.answers is not None:
         word = "integrated" if fit.integrated is not None else "corrected"
         value = event.estimate(predictions.marginals(fit, lambda part: event.thresholds(part)[0]))
-    elif fit.model.n_rows[1] <= _CORRECTED_ROWS:
+    elif fit.model.n_rows[1] <= _CORRECTED_ROWS and not _classes(fit):
         answers, word = fit.solution.corrected(), "corrected"
         new = event.thresholds(fit)[0]
         value = event.estimate(answers.at(new)) if answers.marginals_trusted else np.full(len(event.low), np.nan)
@@ -385,7 +407,7 @@ def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndar
     if fit.mixture is None:
         given = ", at these hyperparameters" if fit.theta.size else ""
     else:
-        given = f", over the {len(fit.components)} points of the hyperparameters that were fitted, as if these were all"
+        given = f", given the {len(fit.components)} values of the hyperparameters that the integration uses"
     sentences = [f"{_sentence(event, found, estimate, word, k)}{given}." for k in range(len(event.words))]
     return Proved(table, sentences)
 

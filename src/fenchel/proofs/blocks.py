@@ -1,4 +1,4 @@
-"""Sites of several directions: the predictors of a softmax, or correlated rows that share one exponent.
+"""Sites of several directions: the predictors of a softmax (``softmax_bound.py``), or correlated rows in pairs.
 
 A block c of d rows has the covariance V_c under q and the curvature Lam_c of its site (d, d). Exponents p = 1/w are
 allowed if blockdiag(p_c V_c) >= V, that is with Omega_c = w_c V_c^-1 - Lam_c = L_c L_c', in the space of all rows,
@@ -16,13 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..likelihoods.base import Likelihood, Rows, slice_rows
 from ..linalg import dense
 from ..linalg.dense import NotPositiveDefinite
 from .margins import EPS, Cone, Margin
 from .tilted_moments import SiteRemainders
-
-_FIXED_POINT = 30  # rounds of curvatures in proportion to precisions
 
 
 class BlockCone(Cone):
@@ -108,12 +105,36 @@ class PairedSites:
     dimension: int = 2
 
     @property
+    def apart(self) -> np.ndarray:
+        """By how much an error of one member counts in independent variables (n,): 1 / sqrt(1 - r^2)."""
+        return np.asarray(1.0 / self.A[:, 1, 1])
+
+    @property
     def n(self) -> int:
         return int(self.members.shape[0])
 
     @property
     def several_modes(self) -> bool:
         return self.sites.several_modes
+
+    @property
+    def kinks(self) -> bool:
+        return self.sites.kinks
+
+    @property
+    def mean_error(self) -> np.ndarray:
+        return self._largest(self.sites.mean_error) * self.apart
+
+    @property
+    def variance_error(self) -> np.ndarray:
+        return self._largest(self.sites.variance_error) * self.apart**2
+
+    def _largest(self, each: np.ndarray) -> np.ndarray:
+        """The larger one of both members (n,)."""
+        return np.max(np.where(self.members >= 0, each[self.members], 0.0), axis=1)
+
+    def panels(self, p: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        raise NotImplementedError("panels are of one dimension")
 
     def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         t = x @ np.swapaxes(self.A[which], 1, 2)
@@ -165,88 +186,3 @@ def _matched(R: np.ndarray) -> np.ndarray:
             pairs.append((int(i[k]), int(j[k])))
     pairs += [(int(k), -1) for k in np.flatnonzero(free)]
     return np.array(pairs).reshape(-1, 2)
-
-
-# -- a softmax ----------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class SoftmaxSites:
-    """The observations of a softmax: gt of the C predictors of each, eta = h + A u, u standard normal.
-
-    h, alpha (n, C); A the root of the covariance of eta under q and Lam (n, C, C); ``times`` (n,) the weights.
-    """
-
-    likelihood: Likelihood
-    rows: Rows
-    times: np.ndarray
-    h: np.ndarray
-    alpha: np.ndarray
-    Lam: np.ndarray
-    A: np.ndarray
-    growth: np.ndarray
-
-    several_modes = False
-
-    @property
-    def dimension(self) -> int:
-        return int(self.h.shape[1])
-
-    @property
-    def n(self) -> int:
-        return int(self.h.shape[0])
-
-    def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
-        t = np.swapaxes(x @ np.swapaxes(self.A[which], 1, 2), 1, 2)  # (m, C, M)
-        log_p = np.asarray(self.likelihood.log_density(self.h[which][:, :, None] + t, slice_rows(self.rows, which)))
-        site = np.einsum("nc,ncm->nm", self.alpha[which], t)
-        site += 0.5 * np.einsum("ncm,ncd,ndm->nm", t, self.Lam[which], t, optimize=True)
-        return np.asarray(self.times[which][:, None] * log_p + site)
-
-
-def softmax_sites(
-    likelihood: Likelihood,
-    rows: Rows,
-    times: np.ndarray,
-    mt: np.ndarray,
-    S: np.ndarray,
-    q: tuple[np.ndarray, np.ndarray],
-) -> tuple[SoftmaxSites, BlockCone, float]:
-    """The sites of observed rows, what exponents they may have, and log Z.
-
-    ``mt`` (n, C) and S (n C, n C) are the prior of eta, q the sites: alpha (n, C) and Lam (n, C, C).
-    """
-    alpha, Lam = q
-    n, C = alpha.shape
-    V, log_det = _own_covariances(S, Lam)
-    shift = S @ alpha.ravel()
-    log_Z = -0.5 * (float(alpha.ravel() @ shift) + log_det)
-    cone = BlockCone(S, V, Lam)
-    h = mt - shift.reshape(n, C)
-    return SoftmaxSites(likelihood, rows, times, h, alpha, Lam, np.linalg.cholesky(V), cone.lowest), cone, log_Z
-
-
-def _own_covariances(S: np.ndarray, Lam: np.ndarray) -> tuple[np.ndarray, float]:
-    """The covariance of each observation's predictors under q (n, C, C), and log|I + S Lam|."""
-    n, C = Lam.shape[0], Lam.shape[1]
-    value, vectors = np.linalg.eigh(Lam)
-    root = vectors * np.sqrt(np.maximum(value, 0.0))[:, None, :]
-    SR = np.einsum("iacb,cbe->iace", S.reshape(n, C, n, C), root, optimize=True).reshape(n * C, n * C)
-    B = np.einsum("iae,iacb->iecb", root, SR.reshape(n, C, n, C), optimize=True).reshape(n * C, n * C)
-    B[np.diag_indices_from(B)] += 1.0
-    L = dense.cholesky(B)
-    half = dense.solve_lower(L, SR.T)
-    V = (S - half.T @ half).reshape(n, C, n, C)[np.arange(n), :, np.arange(n), :]
-    return (V + np.swapaxes(V, 1, 2)) / 2.0, float(dense.log_det(L))
-
-
-def proportional_curvature(S: np.ndarray, Lam: np.ndarray) -> np.ndarray:
-    """Sites with the mean of q and curvatures in proportion to V_c^-1: c_c V_c^-1, c = tr(Lam V) / C.
-
-    One exponent serves all directions of a block; where its curvature differs between them, the largest decides, and
-    nothing may be allowed.
-    """
-    V, _ = _own_covariances(S, Lam)
-    share = np.einsum("nij,nji->n", Lam, V) / Lam.shape[1]
-    for _ in range(_FIXED_POINT):
-        Lam = share[:, None, None] * np.linalg.inv(V)
-        V, _ = _own_covariances(S, Lam)
-    return Lam

@@ -28,21 +28,21 @@ from ..linalg.arrays import to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..posterior import Posterior
 from ..priors.row_covariances import Lines
-from .blocks import pair_up, proportional_curvature, softmax_sites
-from .exponents import best_exponents
-from .margins import Cone, DenseCone, FactorCone
-from .refits import refitted
-from .tilted_moments import ObservedRemainders, SiteRemainders, TiltedMoments
+from .blocks import pair_up
+from .exponents import SiteBound, bound_sites
+from .margins import EPS, Cone, DenseCone, FactorCone
+from .refits import flattened, refitted
+from .softmax_bound import softmax_bound
+from .tilted_moments import ObservedRemainders, TiltedMoments
 
 _WHERE = "evidence_bounds"
 _SAME = 1e-14  # of correlations and unit vectors: rows that differ by more than rounding are not one site
-_SHRINKS = (0.0, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # of w towards its lowest, tried until it is proved
+_FLATTER = (1e8, 1e5, 1e2)  # largest curvatures, in units of the prior variance, that are tried in place of q's own
+_LARGE_ERROR = 0.1  # nats that integrals add, from which on flatter sites are tried
 _REFITS = 4  # of q, at the most
 _DAMPING = 0.5  # of the first of them
 _PAIRED = 600  # sites up to which pairs of them are tried
-_PREDICTORS = 3  # of a softmax, whose integrals have as many dimensions
-_PREDICTOR_ROWS = 3000  # predictors of all observations, whose covariance is written out
-_UNPROVED = 1e-6  # the same where rounding leaves no proof
+_ROUNDINGS = 8.0  # root mean squares allowed for
 
 
 class ProvableFit(GaussianFit, Protocol):
@@ -85,64 +85,6 @@ class EvidenceBounds:
         return f"EvidenceBounds(lower={self.lower:.6f}, upper={self.upper:.6f}, kl={self.kl:.3g})"
 
 
-@dataclass(frozen=True)
-class SiteBound:
-    """An upper bound of log E prod_c exp gt_c, in nats.
-
-    Attributes
-    ----------
-    value : float
-        sum_c w_c (L_c(1/w_c) + its error).
-    w : array (n,)
-        1/p.
-    error : float
-        What was added for the integrals.
-    gain : float
-        What the last stage of the search for exponents gained.
-    proved : bool
-        Whether the exponents are allowed in exact arithmetic; else in double precision only.
-    """
-
-    value: float
-    w: np.ndarray
-    error: float
-    gain: float
-    proved: bool
-
-
-def bound_sites(sites: SiteRemainders, cone: Cone, floor: float) -> SiteBound:
-    """The upper bound of sites of any kind: functions of a standard normal each, and which exponents they may have.
-
-    Parameters
-    ----------
-    sites : SiteRemainders
-    cone : Cone
-        Of the directions that the sites see.
-    floor : float
-        sum_c E gt_c under q, below which no bound is.
-    """
-    if sites.n == 0:
-        return SiteBound(0.0, np.zeros(0), 0.0, 0.0, True)
-    moments = TiltedMoments(sites)
-    try:
-        best = best_exponents(moments, cone, floor)
-    except NotPositiveDefinite:
-        return SiteBound(np.inf, np.zeros(sites.n), 0.0, np.inf, False)
-    w, proved = _proved(cone, best.w)
-    value, error = moments.certified(1.0 / w)
-    lost = float(w @ error)
-    return SiteBound(float(w @ value) + lost, w, lost, best.gain, proved)
-
-
-def _proved(cone: Cone, w: np.ndarray) -> tuple[np.ndarray, bool]:
-    """w moved towards its lowest until it is proved to be allowed."""
-    for t in _SHRINKS:
-        there = cone.lowest + (1.0 - t) * (w - cone.lowest)
-        if cone.proves(there):
-            return there, True
-    return cone.lowest + (1.0 - _UNPROVED) * (w - cone.lowest), False
-
-
 def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBounds:
     """Bounds of log p(y) from a fit with one predictor an observation."""
     choice(_WHERE, "effort", effort, ("fast", "high"))
@@ -151,9 +93,9 @@ def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBoun
         got = "the prior has an extra variance, and q does not learn about that part of eta"
         raise problem(_WHERE, got, "a prior whose latents explain all of eta")
     if likelihood.n_predictors > 1:
-        return _softmax_bounds(solution)
+        return _softmax_bounds(solution, effort)
     observed = observations(solution)
-    found = _bound_of(solution, post, observed)
+    found = _flattened(solution, _bound_of(solution, post, observed))
     elbo = _log_normaliser(post) + _of_linear_rows(solution, post) + _expected(observed)
     if effort == "high":
         found = _in_pairs(_refitted(solution, found))
@@ -173,19 +115,37 @@ class _Bounded:
     observed: Observed
     sites: FitSites
     log_Z: float
+    rounding: float  # of log_Z
     bound: SiteBound
     w: np.ndarray  # of every site
 
     @property
     def upper(self) -> float:
-        return self.log_Z + self.bound.value
+        return self.log_Z + self.rounding + self.bound.value
 
 
 def _bound_of(solution: ProvableFit, post: Posterior, observed: Observed) -> _Bounded:
     sites = sites_of_fit(post, observed)
     log_Z = _log_normaliser(post) + _of_linear_rows(solution, post) + sites.constant
     found = bound_sites(sites.remainders, sites.cone, _expected(observed) - sites.constant)
-    return _Bounded(post, observed, sites, log_Z, found, found.w)
+    return _Bounded(post, observed, sites, log_Z, _rounding_of_normaliser(post, observed), found, found.w)
+
+
+def _flattened(solution: ProvableFit, found: _Bounded) -> _Bounded:
+    """The best bound of q with flatter sites, where its own, far steeper than the prior, leave no digits."""
+    lost = not np.isfinite(found.upper) or found.bound.error > _LARGE_ERROR
+    if not (lost and found.sites.remainders.several_modes):
+        return found
+    best, lines = found, found.post.factor.predictors.lines(_SAME)
+    steepest = float(np.max(found.observed.lam * to_numpy(found.post.factor.predictors.variance)[:, 0], initial=0.0))
+    for largest in (one for one in _FLATTER if one < steepest):
+        try:
+            q = flattened(found.post, found.observed, lines, largest)
+            there = _bound_of(solution, *q)
+        except NotPositiveDefinite:
+            continue
+        best = there if there.upper < best.upper else best
+    return best
 
 
 def _refitted(solution: ProvableFit, found: _Bounded) -> _Bounded:
@@ -233,36 +193,12 @@ def _in_pairs(found: _Bounded) -> _Bounded:
     return replace(found, bound=bound, w=w)
 
 
-def _softmax_bounds(solution: ProvableFit) -> EvidenceBounds:
-    """Bounds of a likelihood of a few predictors: one site an observation."""
-    post, likelihood = solution.posterior, solution.likelihood
-    seen, C = np.flatnonzero(to_numpy(solution._rows["weight"]) > 0.0), likelihood.n_predictors
-    if C > _PREDICTORS or seen.size * C > _PREDICTOR_ROWS:
-        got = f"{likelihood.name} has {C} predictors an observation, {seen.size} observed"
-        raise problem(_WHERE, got, f"at most {_PREDICTORS} predictors, and {_PREDICTOR_ROWS} in all")
-    prior = post.predictors
-    whole = [to_numpy(block) for block in prior.at(0.0 * prior.mt).covariance()]
-    n = prior.n_observations
-    if len(whole) == 1:
-        S = whole[0].reshape(n, C, n, C)
-    else:
-        S = np.zeros((n, C, n, C))
-        for c, block in enumerate(whole):
-            S[:, c, :, c] = block
-    flat = S[np.ix_(seen, np.arange(C), seen, np.arange(C))].reshape(seen.size * C, seen.size * C)
-    alpha, lam = to_numpy(post.alpha)[seen], to_numpy(post.lam)[seen]
-    Lam = lam[:, :, None] * np.eye(C) if post.curvatures is None else to_numpy(post.curvatures)[seen]
-    rows = {key: to_numpy(value)[seen] for key, value in solution._rows.items()}
-    times, mt = counted(solution)[seen], to_numpy(prior.mt)[seen]
-    tried = []
-    for curvature in (Lam, proportional_curvature(flat, Lam)):
-        sites, cone, log_Z = softmax_sites(likelihood, rows, times, mt, flat, (alpha, curvature))
-        bound = bound_sites(sites, cone, solution.elbo - log_Z)
-        tried.append((log_Z + bound.value, bound))
-    value, found = min(tried, key=lambda one: one[0])
+def _softmax_bounds(solution: ProvableFit, effort: str) -> EvidenceBounds:
+    """Bounds of a likelihood of several predictors: one site an observation."""
+    value, found, seen = softmax_bound(solution, effort)
     blur = solution.rounding + solution.quadrature
-    lower, upper = solution.elbo - blur, min(value + blur, largest(likelihood))
-    exponents = np.full(n, np.inf)
+    lower, upper = solution.elbo - blur, min(value + blur, largest(solution.likelihood))
+    exponents = np.full(solution.posterior.predictors.n_observations, np.inf)
     with np.errstate(divide="ignore"):
         exponents[seen] = 1.0 / found.w
     return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found, lower, upper))
@@ -290,9 +226,9 @@ def sites_of_fit(post: Posterior, observed: Observed) -> FitSites:
     zero = np.zeros(known.h.size)
     constant = float(known.left(np.zeros(1), zero, zero).sum()) if known.h.size else 0.0
     lines = predictors.lines(_SAME)
-    groups = Lines.labelled(lines.of[rows], lines.sign[rows])
-    remainders = ObservedRemainders(observed.take(rows), groups)
+    groups = lines if alive.all() else Lines.labelled(lines.of[rows], lines.sign[rows])
     first = rows[groups.first]
+    remainders = ObservedRemainders(observed.take(rows), groups, *_rounding_of_moments(post, observed, first))
     variance = observed.rho[first]
     curvature = remainders.growth / variance
     cone: Cone
@@ -301,6 +237,20 @@ def sites_of_fit(post: Posterior, observed: Observed) -> FitSites:
     else:
         cone = DenseCone(predictors.row_covariance(first), variance, curvature)
     return FitSites(rows, remainders, cone, constant)
+
+
+def _rounding_of_moments(post: Posterior, observed: Observed, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far rounding may have moved h of some active rows, in sds of q, and rho, relative to it.
+
+    Both are generous multiples of root mean squares, as those of the elbo are.
+    """
+    predictors = post.factor.predictors
+    variance, mt = to_numpy(predictors.variance)[:, 0], to_numpy(predictors.mt)[rows, 0]
+    with np.errstate(over="ignore"):
+        sums = np.sqrt(variance[rows] * float(np.sum(observed.alpha**2 * variance)))
+        mean = _ROUNDINGS * EPS * (np.abs(observed.h[rows]) + np.abs(mt) + sums)
+    relative = _ROUNDINGS * max(float(post.factor.log_det_rounding), EPS)
+    return mean / np.sqrt(observed.rho[rows]), np.full(rows.size, relative)
 
 
 def _log_normaliser(post: Posterior) -> float:
@@ -313,10 +263,21 @@ def _log_normaliser(post: Posterior) -> float:
     return -0.5 * (float(quadratic) + float(post.factor.log_det))
 
 
+def _rounding_of_normaliser(post: Posterior, observed: Observed) -> float:
+    """What rounding may have done to log Z."""
+    predictors, alpha = post.predictors, post.alpha
+    quadratic = float(predictors.quadratic(alpha, predictors.apply(alpha)))
+    terms = np.abs(observed.alpha * observed.h) + 0.5 * np.abs(observed.lam * observed.rho)
+    sums = EPS * float(np.sqrt(terms @ terms)) + predictors.quadratic_rounding(alpha, quadratic)
+    return _ROUNDINGS * (sums + float(post.factor.log_det_rounding))
+
+
 def _of_linear_rows(solution: ProvableFit, post: Posterior) -> float:
     """What observations whose log-likelihood is linear add: their sites are these lines, and leave a constant."""
     weight = to_numpy(solution._rows["weight"])
-    rest = np.setdiff1d(np.flatnonzero(weight > 0.0), post.active)
+    beside = weight > 0.0
+    beside[post.active] = False
+    rest = np.flatnonzero(beside)
     if rest.size == 0:
         return 0.0
     rows = {key: to_numpy(value)[rest] for key, value in solution._rows.items()}
@@ -360,7 +321,7 @@ def _status(found: SiteBound, lower: float, upper: float) -> str:
         but = "" if np.isinf(upper) else " but 0, that of every probability"
         return (
             f"no upper bound{but}: the sites of q hold each other so that no exponents with finite integrals are "
-            "allowed; a fit under another bound, or a log-concave likelihood, may have one"
+            "allowed, as is common where the likelihood is not log-concave; corrected() has an estimate"
         )
     search = f"the last stage of their search gained {max(found.gain, 0.0):.1g}"
     if not np.isfinite(found.gain):

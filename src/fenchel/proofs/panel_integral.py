@@ -1,7 +1,9 @@
-"""The integral of one function that may have several modes, however narrow: a likelihood that is not log-concave.
+"""Integrals of functions of one variable that have several modes or kinks, many at a time.
 
-Points are put beside every one that is above its neighbours until these are as high: a narrow peak is found by its
-sides, which an even grid sees. Gauss and Legendre's panels end at all points, and are halved until nothing moves.
+Panels end at the places where a density bends, and at distances from them that grow by powers of four. A panel is
+halved while the log of the function varies on it by more than its ten nodes resolve, unless all of it is negligible;
+then Gauss and Legendre's rule is compared with that of both halves until nothing moves. A function that is smooth on
+the scale of its distance to the next such place has no mode that is missed, however narrow.
 """
 
 from __future__ import annotations
@@ -10,64 +12,131 @@ from collections.abc import Callable
 
 import numpy as np
 
-_SCAN = 1024  # intervals of the even grid
-_FLAT = 0.02  # nats between a mode that is resolved and its neighbours
-_MODES = 64  # that are looked for, at most
-_HALVINGS = 60
-_MOST = 1 << 15  # panels
-_SETTLED = 1e-12  # of the whole
-_ROUNDING = 8.0 * 2.0**-53
-
-Log = Callable[[np.ndarray], np.ndarray]
-
-
-def panel_integral(log_f: Log, low: float, high: float) -> tuple[float, float]:
-    """log of the integral of exp(log_f(x)) from low to high, log_f of x (M,), and how far it may be off.
-
-    It is infinite where the function is highest at an end: what lies beyond is not known.
-    """
-    x, y = _climbed(log_f, np.linspace(low, high, _SCAN + 1))
-    top = float(y.max())
-    if y.argmax() in (0, y.size - 1):
-        return np.inf, 0.0
-    start, end, total, missed = x[:-1], x[1:], 0.0, 0.0
-    whole = _panels(log_f, start, end, top)
-    square = float(whole @ np.maximum(start**2, end**2)) / max(float(whole.sum()), 1e-300)  # of the terms that cancel
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (start + end)
-        left, right = _panels(log_f, start, middle, top), _panels(log_f, middle, end, top)
-        moved = np.abs(left + right - whole)
-        open_ = moved > _SETTLED * (total + float((left + right).sum())) / _SCAN
-        total += float((left + right)[~open_].sum())
-        missed += float(moved[~open_].sum())
-        start, end = np.r_[start[open_], middle[open_]], np.r_[middle[open_], end[open_]]
-        whole = np.r_[left[open_], right[open_]]
-        if start.size == 0 or start.size > _MOST:
-            break
-    total, missed = total + float(whole.sum()), missed + float(whole.sum())
-    return top + float(np.log(total)), missed / total + _ROUNDING * (abs(top) + square)
-
-
-def _climbed(log_f: Log, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points with those about all modes, in order, and the function there."""
-    y = log_f(x)
-    for _ in range(_HALVINGS):
-        above = np.flatnonzero((y[1:-1] >= y[:-2]) & (y[1:-1] >= y[2:])) + 1
-        above = above[y[above] > np.minimum(y[above - 1], y[above + 1]) + _FLAT]
-        above = above[np.argsort(-y[above], kind="stable")[:_MODES]]
-        new = np.setdiff1d(np.r_[0.5 * (x[above] + x[above - 1]), 0.5 * (x[above] + x[above + 1])], x)
-        if new.size == 0:
-            break
-        place = np.searchsorted(x, new)
-        x, y = np.insert(x, place, new), np.insert(y, place, log_f(new))
-    return x, y
-
-
+NEGLIGIBLE = 80.0  # nats below the largest value at which a panel does not count
+_RESOLVED = 12.0  # nats by which the function may vary between the nodes of a panel
+_HALVINGS = 90
+_MOST = 1 << 13  # panels that are halved, at most, a function
+_SETTLED = 1e-13  # of the whole, a panel
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
+Log = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-def _panels(log_f: Log, start: np.ndarray, end: np.ndarray, top: float) -> np.ndarray:
-    """Integrals (m,) of exp(log_f - top) over panels."""
-    half = 0.5 * (end - start)[:, None]
-    x = 0.5 * (start + end)[:, None] + half * _NODES
-    return np.asarray((np.exp(log_f(x.ravel()) - top).reshape(x.shape) * half) @ _WEIGHTS)
+
+def panel_integrals(log_f: Log, edges: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logs of the integrals of exp(log_f) between the ends of each list of edges, how far they may be off, E[x^2] (n,).
+
+    ``log_f(which, x)``: functions ``which`` (m,) at x (m, M). E[x^2] is rounded up, to the farther end of each panel.
+    """
+    panels = _Panels.between(edges)
+    top = np.full(len(edges), -np.inf)
+    panels, y = _resolved(log_f, panels, top)
+    lost = np.isposinf(top)
+    if lost.any():
+        rest = ~lost[panels.of]
+        panels, y = panels.take(rest), y[rest]
+    size = np.array([each[-1] - each[0] for each in edges])
+    whole = panels.sums(y, top)
+    farther = np.maximum(panels.start**2, panels.end**2)
+    with np.errstate(invalid="ignore"):
+        square = np.bincount(panels.of, whole * farther, len(edges)) / np.bincount(panels.of, whole, len(edges))
+    total, missed = np.zeros(len(edges)), size * np.exp(-NEGLIGIBLE)
+    for _ in range(_HALVINGS):
+        halves = panels.halved()
+        each = halves.sums(_evaluated(log_f, halves), top)
+        both = each[: whole.size] + each[whole.size :]
+        moved = np.abs(both - whole)
+        reference = (total + np.bincount(panels.of, both, len(edges)))[panels.of]
+        open_ = moved > _SETTLED * reference
+        total += np.bincount(panels.of[~open_], both[~open_], len(edges))
+        missed += np.bincount(panels.of[~open_], moved[~open_], len(edges))
+        panels, whole = halves.take(np.r_[open_, open_]), each[np.r_[open_, open_]]
+        if whole.size > _MOST * len(edges) or not whole.size:
+            break
+    left = np.bincount(panels.of, whole, len(edges))
+    total, missed = total + left, missed + left
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value, error = top + np.log(total), missed / total
+    return np.where(lost, np.inf, value), np.where(lost, 0.0, error), np.where(lost, 0.0, square)
+
+
+class _Panels:
+    """Intervals (m,), and which function each belongs to."""
+
+    def __init__(self, of: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        self.of, self.start, self.end = of, start, end
+
+    @classmethod
+    def between(cls, edges: list[np.ndarray]) -> _Panels:
+        of = np.repeat(np.arange(len(edges)), [each.size - 1 for each in edges])
+        return cls(of, np.concatenate([e[:-1] for e in edges]), np.concatenate([e[1:] for e in edges]))
+
+    def take(self, index: np.ndarray) -> _Panels:
+        return _Panels(self.of[index], self.start[index], self.end[index])
+
+    def halved(self) -> _Panels:
+        """All left halves, then all right ones."""
+        middle = 0.5 * (self.start + self.end)
+        return _Panels(np.r_[self.of, self.of], np.r_[self.start, middle], np.r_[middle, self.end])
+
+    def nodes(self) -> np.ndarray:
+        half = 0.5 * (self.end - self.start)[:, None]
+        return np.asarray(0.5 * (self.start + self.end)[:, None] + half * _NODES)
+
+    def sums(self, y: np.ndarray, top: np.ndarray) -> np.ndarray:
+        """Integrals (m,) by values of the log (m, 10), in units of exp(top)."""
+        return np.asarray(np.exp(y - top[self.of][:, None]) @ _WEIGHTS * 0.5 * (self.end - self.start))
+
+
+def _evaluated(log_f: Log, panels: _Panels) -> np.ndarray:
+    return np.asarray(log_f(panels.of, panels.nodes()))
+
+
+def _resolved(log_f: Log, panels: _Panels, top: np.ndarray) -> tuple[_Panels, np.ndarray]:
+    """Panels on which the function is resolved, without those where it is negligible, and its log at their nodes.
+
+    ``top`` (n,) becomes the largest value of each, and infinite where rounding leaves nothing to resolve.
+    """
+    kept: list[tuple[_Panels, np.ndarray]] = []
+    for _ in range(_HALVINGS):
+        y = _evaluated(log_f, panels)
+        high, low = y.max(axis=1), y.min(axis=1)
+        np.maximum.at(top, panels.of, high)
+        with np.errstate(invalid="ignore"):
+            varies = high - low
+            alive = high + np.where(np.isfinite(varies), varies, 0.0) > top[panels.of] - NEGLIGIBLE
+            divide = alive & (varies > _RESOLVED) & (panels.end - panels.start > 1e-15 * np.abs(panels.end))
+        rest = alive & ~divide
+        kept.append((panels.take(rest), y[rest]))
+        panels = panels.take(divide).halved()
+        if panels.of.size > _MOST * top.size:
+            top[panels.of] = np.inf  # rounding, not the function
+            break
+        if not panels.of.size:
+            break
+    parts = [(p.of, p.start, p.end) for p, _ in kept]
+    return _Panels(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate([y for _, y in kept])
+
+
+def graded_edges(marks: np.ndarray, widths: np.ndarray, reach: float) -> np.ndarray:
+    """Edges between -reach and reach: at marks, and at distances from them that grow by powers of four.
+
+    The first distance is half of the mark's width.
+    A mark whose width is infinite is a kink: an edge by itself.
+    """
+    kept: list[float] = []
+    own: list[np.ndarray] = []
+    last = -np.inf
+    for mark, width in sorted(zip(marks.tolist(), widths.tolist(), strict=True)):
+        if not abs(mark) < reach:
+            continue
+        if np.isfinite(width) and mark - last < 0.1 * width:
+            continue
+        kept.append(mark)
+        if not np.isfinite(width):
+            continue
+        last = mark
+        far = int(np.ceil(np.log(max(4.0 * reach / width, 4.0)) / np.log(4.0)))
+        away = 0.5 * width * 4.0 ** np.arange(far)
+        own.append(np.r_[mark - away, mark + away])
+    every = np.concatenate([[-reach, reach], kept, *own])
+    return np.unique(np.clip(every, -reach, reach))

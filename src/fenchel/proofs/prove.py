@@ -60,8 +60,11 @@ class Proof:
     rows: RowIntegrand | None = None
 
     def event(self, fit: ProvableFit, new: NewRows, low: np.ndarray, high: np.ndarray) -> EventBounds:
-        """Of low < W z + offset < high, row by row (M,): by KL, and by ratios of integrals where these are cheap."""
-        mean, variance = (to_numpy(v)[:, 0] for v in fit.posterior.moments_at(new))
+        """Of low < W z + offset < high, row by row (M,): by KL, and by ratios of integrals where these are cheap.
+
+        Of several predictors the events are those of all predictors of the first row, then of the second (M C,).
+        """
+        mean, variance = (to_numpy(v).ravel() for v in fit.posterior.moments_at(new))
         sd = np.sqrt(variance)
         kl, outside = np.full(mean.size, self.bounds.kl), np.zeros(mean.size)
         if new.design is None or (self.groups is None and self.rows is None):

@@ -5,23 +5,28 @@
 gt is what the Gaussian site of q leaves of a log-likelihood; where that is flat gt grows like c x^2/2, c < 1, and L is
 finite for p c < 1. Each site has a grid of its own: a box outside of which the integrand is 45 nats below its largest
 value, with even steps. Such sums converge faster than any power of the step for smooth functions; the step is
-halved until the sum no longer moves, and by how much it moved last is the error that is stated.
+halved until the sum no longer moves, and by how much it moved last is the error that is stated. Likelihoods with
+kinks or several modes are integrated over panels (``panel_integral.py``). To the error is added what rounding does: to
+the terms of gt, which cancel, and to the mean and the variance of q (``mean_error``, ``variance_error``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from ..corrections.sites import Observed
+from ..linalg.arrays import to_numpy
 from ..priors.row_covariances import Lines
-from .panel_integral import panel_integral
+from .hermite_rule import LOG_WEIGHTS, NODES, hermite_sums
+from .panel_integral import NEGLIGIBLE, graded_edges, panel_integrals
 
 DEAD = 45.0  # nats below the largest value at which a tail no longer counts
+_MANY_SITES = 2000  # from which on nearly Gaussian ones are looked for
 _SCAN = {1: 24, 2: 16, 3: 10}  # intervals of a scan for the support
 _SCANS = 60
 _STEPS = {1: 32, 2: 24, 3: 16}  # intervals of the grid that exponents are chosen with, by its dimensions
@@ -33,7 +38,9 @@ _SETTLED = {1: 1e-12, 2: 1e-8, 3: 1e-6}  # of L between a grid and every other p
 _AT_ONCE = 1 << 21  # numbers held at a time
 _ROUNDING = 8.0 * 2.0**-53  # of the terms that cancel in gt
 _TAIL = 1e-18  # of an integral beyond its grid
-_HIDDEN = 250.0  # nats: another mode of a likelihood may be that much higher than where q is
+_ALIVE = 1e-15  # of the largest value, at an end of a grid: what lies beyond is not known
+_HIGHER = 5.0  # nats by which a density may be above its value at its landmarks
+_NOWHERE = np.array([0.0, 1.0])  # where no reach is finite
 LOG_ROOT_2_PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
@@ -48,6 +55,10 @@ class SiteRemainders(Protocol):
         c: gt grows like c x^2/2 where its likelihood is flat. It is lam rho.
     several_modes : bool
         Whether phi exp(p gt) may have several modes: a likelihood that is not log-concave.
+    kinks : bool
+        Whether gt has kinks.
+    mean_error, variance_error : array (n,)
+        How far rounding may have moved the mean of q, in sds, and its variance, relative to it.
     """
 
     @property
@@ -58,6 +69,18 @@ class SiteRemainders(Protocol):
     def growth(self) -> np.ndarray: ...
     @property
     def several_modes(self) -> bool: ...
+    @property
+    def kinks(self) -> bool: ...
+    @property
+    def mean_error(self) -> np.ndarray: ...
+    @property
+    def variance_error(self) -> np.ndarray: ...
+
+    def panels(self, p: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Edges of panels outside of which phi exp(p gt) is negligible, and what rounding of eta does to p gt (n,).
+
+        In one dimension, for likelihoods with kinks or several modes.
+        """
 
     def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         """gt (m, M) of the sites ``which`` (m,), each at its own places x (m, M, dimension)."""
@@ -69,6 +92,8 @@ class ObservedRemainders:
 
     observed: Observed
     groups: Lines
+    mean_error: np.ndarray
+    variance_error: np.ndarray
     dimension: int = 1
 
     @property
@@ -77,18 +102,55 @@ class ObservedRemainders:
 
     @property
     def growth(self) -> np.ndarray:
-        each = self.observed.lam * self.observed.rho
-        return np.bincount(self.groups.of, each, minlength=self.n)
+        return self._summed(self.observed.lam * self.observed.rho)
 
     @property
     def several_modes(self) -> bool:
         return not self.observed.likelihood.log_concave
 
+    @property
+    def kinks(self) -> bool:
+        return not self.observed.likelihood.smooth
+
+    def panels(self, p: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Edges at the landmarks of all rows, within a reach beyond which next to nothing lies:
+
+        log phi + p gt <= p (top + |slope| |x|) - (1 - p c) x^2/2,  top the sum of the largest log densities.
+        """
+        own = self.observed
+        sd, turn = np.sqrt(own.rho), self.groups.sign
+        at = np.column_stack([to_numpy(mark) for mark in own.likelihood.landmarks(own.rows)])
+        with np.errstate(all="ignore"):
+            highest = to_numpy(own.likelihood.log_density(at, own.rows)).max(axis=1) + _HIGHER
+            here = to_numpy(own.likelihood.log_density(own.h[:, None], own.rows))[:, 0]
+            _, slopes, bends = (np.abs(to_numpy(d)) for d in own.likelihood.derivatives(at, own.rows))
+            widths = 1.0 / np.sqrt(bends * own.rho[:, None])
+        steepest = np.maximum(np.nan_to_num(slopes), np.sqrt(np.nan_to_num(bends))).max(axis=1)
+        rounded = p * self._summed(own.times * steepest * (np.abs(own.h) + np.abs(at).max(axis=1)))
+        highest = np.minimum(highest, 0.0) if own.likelihood.discrete else highest
+        marks = (turn / sd)[:, None] * (at - own.h[:, None])
+        rise, slope = self._summed(own.times * (highest - here)), np.abs(self._summed(turn * own.alpha * sd))
+        left = 1.0 - p * np.maximum(self.growth, 0.0) * (1.0 + self.variance_error) - _ROUNDING
+        with np.errstate(all="ignore"):
+            reach = p * slope + np.sqrt((p * slope) ** 2 + 2.0 * left * (p * rise + NEGLIGIBLE))
+            reach = np.where(left > 0.0, reach / left, np.inf)
+        out = []
+        for site in range(self.n):
+            rows = self.groups.rows_of(np.array([site]))[0]
+            ends = reach[site]
+            out.append(graded_edges(marks[rows].ravel(), widths[rows].ravel(), ends) if np.isfinite(ends) else _NOWHERE)
+        return out, _ROUNDING * rounded
+
+    def _summed(self, each: np.ndarray) -> np.ndarray:
+        """Sums (n,) over the rows of sites."""
+        return np.bincount(self.groups.of, each, minlength=self.n)
+
     def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         rows, start = self.groups.rows_of(which)
-        some = self.observed.take(rows)
-        size = np.diff(np.append(start, rows.size))
-        own = some.left(np.repeat(x[:, :, 0], size, axis=0), self.groups.sign[rows], np.zeros(rows.size))
+        some, x = self.observed.take(rows), x[:, :, 0]
+        if rows.size > which.size:
+            x = np.repeat(x, np.diff(np.append(start, rows.size)), axis=0)
+        own = some.left(x, self.groups.sign[rows], np.zeros(rows.size))
         return own if rows.size == which.size else np.add.reduceat(own, start, axis=0)
 
 
@@ -107,16 +169,28 @@ class TiltedMoments:
     def __init__(self, sites: SiteRemainders) -> None:
         self.sites, self.n, self.dimension = sites, sites.n, sites.dimension
         many = sites.several_modes and self.dimension == 1
-        self._steps = _FINE if many else _STEPS[self.dimension]
-        self._scan = _FINE if many else _SCAN[self.dimension]
+        self._steps = _FINE if many else _STEPS.get(self.dimension, 0)
+        self._scan = _FINE if many else _SCAN.get(self.dimension, 0)
         with np.errstate(invalid="ignore"):
             reach = np.sqrt(2.0 * DEAD / np.clip(1.0 - np.maximum(sites.growth, 0.0), 0.01, 1.0))
         reach = np.repeat(reach[:, None], self.dimension, axis=1)
         self._box = -reach, reach  # of the last support
+        plain = self.dimension == 1 and not (sites.several_modes or sites.kinks)
+        self._nearly_gaussian = plain and self.n >= _MANY_SITES
+
+    @cached_property
+    def _at_nodes(self) -> np.ndarray:
+        """gt (n, M) at the nodes of Gauss and Hermite's rules."""
+        return self._remainders(np.arange(self.n), np.broadcast_to(NODES[:, None], (self.n, NODES.size, 1)))
 
     def place(self, p: np.ndarray) -> None:
         """Grids on which ``at`` is accurate for exponents near p (n,)."""
-        low, high = self._supports(p)
+        if self._nearly_gaussian:
+            self.x = np.broadcast_to(NODES[: LOG_WEIGHTS.size, None], (self.n, LOG_WEIGHTS.size, 1))
+            self.gt, self.log_cell = self._at_nodes[:, : LOG_WEIGHTS.size], np.zeros(self.n)
+            self.log_phi = np.broadcast_to(LOG_WEIGHTS, self.gt.shape)
+            return
+        low, high = self._supports(p, np.arange(self.n))
         while True:
             self.x = _nodes(low, high, self._steps)
             self.gt = self._remainders(np.arange(self.n), self.x)
@@ -138,12 +212,12 @@ class TiltedMoments:
         return Cumulants(log_mean, origin + mean, np.maximum(square - mean * mean, 0.0))
 
     def shape(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of x, in one dimension, under the tilted densities (n,), on the grids at hand."""
+        """Mean (n, d) and covariance (n, d, d) of x under the tilted densities, on the grids at hand."""
         f, total, _ = self._weights(p)
-        x = self.x[:, :, 0]
-        centre = np.einsum("ij,ij->i", f, x) / total
-        spread = np.einsum("ij,ij->i", f, (x - centre[:, None]) ** 2) / total
-        return centre, spread
+        f /= total[:, None]
+        centre = np.einsum("ij,ijk->ik", f, self.x)
+        off = self.x - centre[:, None, :]
+        return centre, np.einsum("ij,ijk,ijl->ikl", f, off, off, optimize=True)
 
     def _weights(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The tilted density on the grid (n, M), up to its sum (n,), and L (n,)."""
@@ -156,23 +230,29 @@ class TiltedMoments:
 
     def certified(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """L (n,) at exponents p (n,) on grids of its own, and how far it may be off (n,)."""
+        if self.dimension == 1 and (self.sites.several_modes or self.sites.kinks):
+            return self._by_panels(p)
         value, error, moved = np.empty(self.n), np.zeros(self.n), np.zeros(self.n)
-        low, high = self._supports(p)
-        if self.sites.several_modes and self.dimension == 1:
-            return self._adapted(p, low[:, 0], high[:, 0])
         open_, steps = np.arange(self.n), self._steps
+        if self._nearly_gaussian:
+            known = hermite_sums(self._at_nodes, p)
+            value, error = known.value, known.error + self._rounding(open_, known.terms, known.square)
+            open_ = np.flatnonzero(~known.accepted)
+        low, high = np.zeros((self.n, self.dimension)), np.ones((self.n, self.dimension))
+        low[open_], high[open_] = self._supports(p, open_)
         while open_.size:
             unsettled = []
             even = _even(steps, self.dimension)
             for some in _blocks(open_, even.size):
                 x = _nodes(low[some], high[some], steps)
                 log_cell = np.log((high[some] - low[some]) / steps).sum(axis=1)
-                fine, coarse, size = _sums(_log_phi(x), self.sites.remainder(some, x), p[some], log_cell, even)
+                log_phi, gt = _log_phi(x), self.sites.remainder(some, x)
+                fine, coarse, size = _sums(log_phi, gt, p[some], log_cell, even)
                 change = np.abs(fine - coarse)
                 settled = change <= _SETTLED[self.dimension] + _ROUNDING * size
-                # a kink's error falls by four at each halving, but its sign and size vary with where the points lie
-                error[some] = np.where(settled, change, 2.0 * np.maximum(change, moved[some] / 4.0))
-                error[some] += _ROUNDING * size + _TAIL
+                # steep sides look like kinks to a grid: an error that falls by four at each halving, of any sign
+                error[some] = np.where(settled, change, 2.0 * np.maximum(change, moved[some] / 4.0)) + _TAIL
+                error[some] += self._rounded(some, p[some], log_phi, gt)
                 value[some], moved[some] = fine, change
                 unsettled.append(some[~settled])
             open_, steps = np.concatenate(unsettled), 2 * steps
@@ -180,19 +260,42 @@ class TiltedMoments:
                 break
         return value, error
 
-    def _adapted(self, p: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same site by site, for modes that an even grid does not see."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            reach = np.sqrt(2.0 * _HIDDEN / np.clip(1.0 - p * np.maximum(self.sites.growth, 0.0), 1e-12, 1.0))
-        out = np.empty((2, self.n))
-        for k, ends in enumerate(zip(np.minimum(low, -reach), np.maximum(high, reach), strict=True)):
-            out[:, k] = panel_integral(partial(self._at, np.array([k]), p[[k]]), *map(float, ends))
-        return out[0], out[1] + _TAIL
+    def _rounded(self, some: np.ndarray, p: np.ndarray, log_phi: np.ndarray, gt: np.ndarray) -> np.ndarray:
+        """What rounding may have done to L of ``some`` sites; infinite where the grid (m, M) ends too early."""
+        f = _log_integrand(log_phi, gt, p)
+        f -= f.max(axis=1)[:, None]
+        np.exp(f, out=f)
+        total = f.sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            terms = np.einsum("ij,ij->i", f, np.where(f > 0.0, np.abs(gt), 0.0)) * p / total
+        square = np.einsum("ij,ij->i", f, -2.0 * (log_phi + self.dimension * LOG_ROOT_2_PI)) / total
+        out = self._rounding(some, terms, square)
+        if self.dimension == 1:
+            out[np.maximum(f[:, 0], f[:, -1]) > _ALIVE] = np.inf
+        return out
 
-    def _at(self, site: np.ndarray, p: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """log of phi exp(p gt) of one site at x (M,)."""
-        at = x[None, :, None]
-        return _log_integrand(_log_phi(at), self.sites.remainder(site, at), p)[0]
+    def _rounding(self, some: np.ndarray, terms: np.ndarray, square: np.ndarray) -> np.ndarray:
+        """Of averages of |p gt| and of |x|^2 (m,)."""
+        own = self.sites
+        size = 1.0 + terms + square
+        return np.asarray((_ROUNDING + own.variance_error[some]) * size + own.mean_error[some] * np.sqrt(square))
+
+    def _by_panels(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same over panels, for kinks and for modes that an even grid does not see."""
+        edges, rounded = self.sites.panels(p)
+
+        def at(which: np.ndarray, x: np.ndarray) -> np.ndarray:
+            out = np.empty(x.shape)
+            for some in _blocks(np.arange(which.size), x.shape[1]):
+                places = x[some][:, :, None]
+                gt = self.sites.remainder(which[some], places)
+                out[some] = _log_integrand(_log_phi(places), gt, p[which[some]])
+            return out
+
+        value, error, square = panel_integrals(at, edges)
+        error += self._rounding(np.arange(self.n), np.abs(value) + square, square) + rounded + _TAIL
+        nowhere = np.array([each is _NOWHERE for each in edges])
+        return np.where(nowhere, np.inf, value), np.where(nowhere, 0.0, error)
 
     def _remainders(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         out = np.empty(x.shape[:2])
@@ -200,10 +303,15 @@ class TiltedMoments:
             out[some] = self.sites.remainder(which[some], x[some])
         return out
 
-    def _supports(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Boxes (n, d) outside of which phi exp(p gt) is negligible; the search starts at the last ones."""
-        self._box = supports(self._remainders, p, *self._box, self._scan)
-        return self._box
+    def _supports(self, p: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Boxes (m, d) outside of which phi exp(p gt) is negligible; the search starts at the last ones."""
+
+        def remainder(some: np.ndarray, x: np.ndarray) -> np.ndarray:
+            return self._remainders(which[some], x)
+
+        low, high = self._box
+        low[which], high[which] = supports(remainder, p[which], low[which], high[which], self._scan)
+        return low[which], high[which]
 
 
 def supports(
