@@ -213,6 +213,19 @@ def test_r2_and_log_likelihood_stand_beside_lme4(name, formula, family, close):
     assert fit.aic == pytest.approx(-2 * log_lik.value + 2 * log_lik.df)
 
 
+def test_a_model_without_hyperparameters_has_shares_and_sensitivity():
+    rng, data, eta = grouped(6)
+    fit = fenchel.fit("y ~ x", data.assign(y=rng.poisson(np.exp(eta))), "poisson")
+    found = fit.r2()
+    assert list(found.index) == ["R2 marginal", "R2 conditional"]
+    lam = np.exp(
+        fit.model.sum.columns.tail(fit.model.sum.X, True) @ fit.posterior.latents().mean + fit.model.sum.offset
+    )
+    fixed = np.var(np.log(lam), ddof=1)
+    assert found.estimate.iloc[0] == pytest.approx(fixed / (fixed + np.log1p(1 / lam.mean())), rel=1e-6)
+    assert set(fit.sensitivity().prior) == {"coefficients"}
+
+
 def test_the_log_likelihood_of_numbers_is_the_dense_one(numbers):
     fit, data = numbers
     X, V = covariance_of(fit, data)
@@ -326,6 +339,7 @@ def test_a_fit_of_two_parts_has_names_and_no_residuals():
     assert list(fit.params.index.get_level_values(0).unique()) == ["count", "zero"]
     assert fit.log_likelihood().df == 4
     assert len(fit.tidy("fixed")) == 4
+    assert list(fit.__maketables_coef_table__.index) == ["count, Intercept", "count, x", "zero, Intercept", "zero, x"]
     with pytest.raises(Refusal, match=r"fit.count.residuals"):
         fit.residuals()
     assert fit.count.residuals().notna().sum() == (data.y > 0).sum()

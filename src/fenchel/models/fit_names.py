@@ -69,7 +69,8 @@ class FamiliarNames(FitDiagnostics):
     @property
     def fittedvalues(self) -> pd.Series:
         """E[y] of the rows of the data: ``predict()``."""
-        return self.predict(kind="mean").rename("fittedvalues")
+        found: pd.Series = self.predict()
+        return found
 
     @property
     def resid(self) -> pd.Series:
@@ -243,12 +244,13 @@ class FamiliarNames(FitDiagnostics):
     @property
     def __maketables_coef_table__(self) -> pd.DataFrame:
         """Coefficients as maketables reads them: b, se, t, p, ci95l, ci95u; t and p are NaN, as no test is made."""
+        import pandas as pd
+
         table = self.coefficients
         columns = {"b": table["mean"], "se": table["sd"], "t": np.nan, "p": np.nan}
         columns |= {"ci95l": table["lower"], "ci95u": table["upper"]}
-        import pandas as pd
-
-        return pd.DataFrame(columns).rename_axis(index="Coefficient")
+        names = pd.Index([short_name(name) for name in table.index], name="Coefficient")
+        return pd.DataFrame(columns, index=table.index).set_axis(names, axis=0)
 
     def __maketables_stat__(self, key: str) -> Any:
         """One statistic of the fit by its key: N, ll, aic, bic, elpd_loo, elbo, r2 and r2_within; None for others."""

@@ -322,11 +322,15 @@ def latent_draws(fit: FitTables, size: int, rng: np.random.Generator) -> np.ndar
 def draws_with_theta(fit: FitTables, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Of theta (size, n) and of all latents (size, L), latents of a fit at a theta near the one drawn with them.
 
-    Where theta is plugged in it is drawn by the curvature of the evidence, and the latents are those at the mode.
+    Where theta is plugged in it is drawn by the evidence about its mode, and the latents are those at the mode.
     """
     if fit.integrated is None:
-        spread = rng.multivariate_normal(np.zeros(fit.theta.size), fit.theta_covariance, size, method="eigh")
-        return np.clip(fit.theta + spread, *fit.theta_mode.bounds.T), latent_draws(fit, size, rng)
+        thetas = np.tile(fit.theta, (size, 1))
+        if fit.theta.size and fit.theta_mode.free:
+            mode, evidence = fit.theta_mode, fit.engine.evidence(fit)
+            coordinates = mode.coordinates(lambda many: [evidence(theta)[0] for theta in many])
+            thetas = np.clip(coordinates.theta(rng.standard_normal((size, len(mode.free)))), *mode.bounds.T)
+        return thetas, latent_draws(fit, size, rng)
     theta, each = fit.integrated.sample_with_theta(size, rng)
     latents = [latent_draws(part, which.size, rng) for part, which in zip(fit.components, each, strict=True)]
     out = np.empty((size, latents[0].shape[1]))

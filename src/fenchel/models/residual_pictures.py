@@ -51,7 +51,7 @@ def _panel(fit: FittedModel, kind: str, z: np.ndarray, ax: Any) -> Any:
     column = model.frame[kind]
     series = kind in map(str, time_columns(fit))
     if kind in number_columns(fit) or (series and column.dtype.kind in "iuf"):
-        return plot_against(column.to_numpy(dtype=np.float64), z, ax, xlabel=kind, line=series and z.size < 300)
+        return plot_against(column.to_numpy(dtype=np.float64), z, ax, xlabel=kind, line=series and column.is_unique)
     return plot_by_level(list(column), z, ax, xlabel=kind)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import count
+from ..checks import count, problem
 from ..linalg.arrays import to_numpy
 from ..terms import Term
 from . import predictions, tables
@@ -72,6 +72,10 @@ class VarianceParts:
 
 def _parts_of(fit: FittedModel, size: int, rng: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
     """The names of the parts, their variances at the estimate (k,) and of draws (size, k)."""
+    if fit.found.likelihood.of_variance:
+        raise problem(
+            "variance_shares", "eta is a log variance, and y has mean 0", "a family whose mean depends on eta"
+        )
     size, parts = count("variance_shares", "size", size, 100), VarianceParts(fit)
     mean, theta = to_numpy(fit.posterior.latents().mean), fit.theta
     if fit.integrated is not None:
