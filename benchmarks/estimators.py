@@ -140,7 +140,7 @@ def real(n: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * np.random.default_rng(1).normal(size=n)
 
 
-def small(repeats: int, sizes: tuple[int, ...] = (50, 100, 200, 400)) -> None:
+def small(repeats: int, threads: tuple[int, ...], sizes: tuple[int, ...]) -> None:
     """Learning from few rows, turns taken in one run: medians, and the median of the turns' ratios.
 
     Processor time on one thread, time by the clock on two. ``no kernel`` is the call without one, which also chooses
@@ -148,11 +148,14 @@ def small(repeats: int, sizes: tuple[int, ...] = (50, 100, 200, 400)) -> None:
     """
     cancer = load_breast_cancer(return_X_y=True)
     for name, split in (("Synthetic", synthetic), ("Breast cancer", lambda n: parts(*cancer, n))):
-        _small(f"Classifier, {name}, two hyperparameters", repeats, sizes, lambda n, split=split: split(n)[:2], True)
-    _small("Regressor, synthetic, two hyperparameters and the noise", repeats, sizes, real, False)
+        title, data = f"Classifier, {name}, two hyperparameters", lambda n, split=split: split(n)[:2]
+        _small(title, repeats, threads, sizes, data, True)
+    _small("Regressor, synthetic, two hyperparameters and the noise", repeats, threads, sizes, real, False)
 
 
-def _small(title: str, repeats: int, sizes: tuple[int, ...], data: Callable, classifies: bool) -> None:
+def _small(
+    title: str, repeats: int, cores: tuple[int, ...], sizes: tuple[int, ...], data: Callable, classifies: bool
+) -> None:
     ours = ("exact", "tilted", "no kernel") if classifies else ("fenchel", "no kernel")
     print(
         f"\n{title}\n{'rows':>6}{'threads':>9}" + "".join(f"{word + ' ms':>14}" for word in (*ours, "scikit-learn")),
@@ -175,7 +178,8 @@ def _small(title: str, repeats: int, sizes: tuple[int, ...], data: Callable, cla
                 lambda: GaussianProcessRegressor(),
                 lambda start=start: TheirRegressor(start + WhiteKernel(1.0), alpha=1e-10),
             ]
-        for threads, clock in ((1, time.process_time), (2, time.perf_counter)):
+        for threads in cores:
+            clock = time.process_time if threads == 1 else time.perf_counter
             with threadpool_limits(threads, user_api="blas"):
                 turns = np.array([[timed(make, X, y, 1, clock)[1] for make in makers] for _ in range(repeats)])
             ratios = np.median(turns[:, :-1] / turns[:, -1:], axis=0)
@@ -211,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=("all", "small", "predict"), default="all")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of BLAS, in small")
     asked = parser.parse_args()
     quick = asked.quick
     print(
@@ -219,7 +224,7 @@ def main() -> None:
     )
     repeats = 1 if quick else 5
     if asked.part in ("all", "small"):
-        small(1 if quick else 9, (50, 100) if quick else (50, 100, 200, 400))
+        small(1 if quick else 9, tuple(asked.threads), (50, 100) if quick else (50, 100, 200, 400))
     if asked.part in ("all", "predict"):
         prediction(200 if quick else 2000, 2000 if quick else 100_000)
     if asked.part != "all":
