@@ -154,7 +154,7 @@ def class_weights(where: str, given: Any, y: np.ndarray, weights: np.ndarray | N
     if given is None:
         return weights
     labels, place, seen = np.unique(y, return_inverse=True, return_counts=True)
-    if isinstance(given, dict):
+    if issubclass(type(given), dict):
         unknown = [label for label in given if label not in labels.tolist()]
         if unknown:
             got = f"class_weight names the label {unknown[0]!r}, which y does not have"

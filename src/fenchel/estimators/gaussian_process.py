@@ -194,7 +194,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
         self.X_train_ = np.array(X) if self.copy_X_train else X
         latent, learned = KernelLatent(None, self.X_train_, mean, level), self.optimizer is not None
-        if self.warm_start and hasattr(self, "kernel_"):
+        warm = self.warm_start and hasattr(self, "kernel_")
+        if warm:
             chosen = ChosenKernel(clone(self.kernel_))
         elif self.kernel is not None:
             chosen = ChosenKernel(own_kernel(name, self.kernel, X))
@@ -202,7 +203,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             chosen = chosen_kernel(target, weights, latent, own)
         else:
             chosen = ChosenKernel(kernel_starts(target, weights, latent)[0])
-        if self.kernel is None and not (self.warm_start and hasattr(self, "kernel_")):
+        if self.kernel is None and not warm:
             chosen = chosen.divided(units.sd**2)
         kernel = chosen.kernel
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()

@@ -149,7 +149,7 @@ def _start(
     elif model.likelihood != "gaussian":
         noise = model.likelihood.variance
     model.kernel_choice_ = None
-    if model.warm_start and hasattr(model, "kernel_"):
+    if model.warm_start and "kernel_" in vars(model):
         return clone(model.kernel_), noise, learns
     if model.kernel is not None:
         return own_kernel(where, model.kernel, X), noise, learns
@@ -264,7 +264,7 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
     if model.likelihood != "gaussian" and type(model.likelihood) is not Gaussian:
         raise NotFittedError(f"{type(model).__name__} is not fitted yet: only Gaussian noise has predictions a priori.")
     kernel = ConstantKernel() * RBF() if model.kernel is None else own_kernel(type(model).__name__, model.kernel, X)
-    mean = 0.0 if isinstance(model.mean, str) or model.mean is None else float(model.mean)
+    mean = 0.0 if model._centred else float(model.mean or 0.0)
     return np.full(len(X), mean), np.asarray(evaluate(kernel, X))
 
 

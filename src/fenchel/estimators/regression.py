@@ -163,7 +163,7 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         if return_std and return_cov:
             got = "At most one of return_std or return_cov can be requested, and both are"
             raise problem(type(self).__name__, got, "one of them")
-        if not hasattr(self, "theta_"):
+        if "theta_" not in vars(self):
             return prior_prediction(self, self._table(X), return_std, return_cov)
         if self.outputs_ is not None:
             given = {"exposure": exposure, "trials": trials}
@@ -188,7 +188,7 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         Of the y that will be seen; of the function with ``alpha``, and before ``fit``, where they are drawn a priori.
         """
         size = count(type(self).__name__, "n_samples", n_samples, 1)
-        if not hasattr(self, "theta_"):
+        if "theta_" not in vars(self):
             return prior_draws(self, self._table(X), size, generator(random_state))
         if self.outputs_ is not None:
             rng = check_random_state(random_state)

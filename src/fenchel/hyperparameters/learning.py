@@ -158,7 +158,7 @@ def _searched(
     own = copy.copy(evidence) if report is None else evidence
     before = own.n_evaluations, own.n_newton
     with counting() as spent, suppress(*([Refusal] if place else [])):  # a random start beyond double precision is none
-        if not isinstance(start, Evaluated):
+        if type(start) is np.ndarray:  # not evaluated yet
             start = quick_start(own, start, gtol)
         end = Search(own, max_iter, gtol, report).run(start)
     return end, own.n_evaluations - before[0], own.n_newton - before[1], spent
