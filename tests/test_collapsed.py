@@ -320,7 +320,8 @@ FITS = {
 @pytest.mark.parametrize("name", FITS)
 def test_the_gradient_is_that_of_the_evidence(name, monkeypatch):
     monkeypatch.setattr(group_quadrature, "_ERROR", 1e-8)
-    monkeypatch.setattr(group_quadrature, "_COARSE", 1e-7)
+    monkeypatch.setattr(group_quadrature, "_COARSE", {1: 1e-7, 2: 1e-7})
+    monkeypatch.setattr(group_quadrature, "_COARSE_OF_OWN", {1: 1e-7, 2: 1e-7})
     monkeypatch.setattr(collapsed_fit, "_SETTLED", 1e-14)
     formula, word, options = FITS[name]
     fit = fenchel.fit(formula, TABLE, word, **options)

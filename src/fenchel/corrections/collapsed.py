@@ -23,12 +23,13 @@ from ..priors.base import NewRows
 from .collapsed_fit import CollapsedFit, Cubature, rule_of, solve_collapsed, third_degree
 from .grids import GridMarginals, MarginalGrid
 from .group_marginals import GroupEffects, LinearTargets, drawn_effects, marginals_of
+from .group_nodes import NodeSizes
 from .group_quadrature import GroupIntegrals
 from .group_structure import GroupedRows, grouped_rows
-from .posterior_on_grids import PosteriorOnGrids
+from .posterior_on_grids import Like, PosteriorOnGrids
 from .sites import GaussianFit, contradicted
 
-_MOST = 200  # latents beside the groups
+MOST = 200  # latents beside the groups
 _NODES = {1: 17.0, 2: 100.0}  # of a group's quadrature, as a rule
 _STEP = 1e-4  # of a likelihood's own parameter
 _LARGE = 0.25  # nats: an error above it is not to be trusted
@@ -60,6 +61,10 @@ class Collapsed(Stored, PosteriorOnGrids):
         self.n_groups, self.n_sites = data.kind_of.size, int(data.kind_of.size + data.alone.times.size)
         self.n_iter, self.gap = found.n_iter, found.problem.gap(found.state)
 
+    @property
+    def like(self) -> Like:
+        return self.method, self._found.placed.sizes
+
     # -- the evidence ------------------------------------------------------------------------------
     @cached_property
     def log_evidence_se(self) -> float:
@@ -77,7 +82,7 @@ class Collapsed(Stored, PosteriorOnGrids):
         found, p = self._found, self._found.state.mean.size
         rule = third_degree(p, 1)
         b = found.state.mean + rule.points @ found.state.root.T
-        return rule, *found.problem.integrals.values(b, found.placed.nodes)
+        return rule, *found.problem.integrals.values(b, found.placed.nodes)[:2]
 
     @cached_property
     def _rule_error(self) -> float:
@@ -268,8 +273,13 @@ class CollapsedSolution:
         return self.collapsed.likelihood_gradient()
 
 
-def collapse(solution: GaussianFit, work: float = np.inf, most: int = _MOST) -> Collapsed | None:
-    """Groups integrated out, where a fit has some; None where it has none, or very many rows and other latents."""
+def collapse(
+    solution: GaussianFit, work: float = np.inf, most: int = MOST, sizes: NodeSizes | None = None
+) -> Collapsed | None:
+    """Groups integrated out, where a fit has some; None where it has none, or very many rows and other latents.
+
+    ``sizes`` of the nodes that sufficed nearby.
+    """
     if solution.likelihood.objective.conjugate:
         return None
     data = grouped_rows(solution, most)
@@ -281,7 +291,8 @@ def collapse(solution: GaussianFit, work: float = np.inf, most: int = _MOST) -> 
     factor: Any = post.factor
     mean, V = to_numpy(post.latent_mean), np.asarray(factor.parts[0].solve(unit))[split.rest]
     try:
-        found = solve_collapsed(GroupIntegrals(data), mean[split.rest], 0.5 * (V + V.T), mean[split.groups[data.first]])
+        begun = mean[split.rest], 0.5 * (V + V.T), mean[split.groups[data.first]]
+        found = solve_collapsed(GroupIntegrals(data), *begun, sizes=sizes)
     except NotImplementedError:  # a likelihood without derivatives
         return None
     if found is None or not np.isfinite(found.elbo) or found.elbo < solution.elbo - 1e-6 * abs(solution.elbo):
@@ -292,4 +303,4 @@ def collapse(solution: GaussianFit, work: float = np.inf, most: int = _MOST) -> 
 def _work(data: GroupedRows) -> float:
     """Rows times points of the quadrature."""
     (G, d), p = data.split.groups.shape, data.split.rest.size
-    return float(data.kinds.times.size * rule_of(p, G).weights.size * _NODES[d])
+    return float(data.kinds.times.size * rule_of(p, G, d).weights.size * _NODES[d])

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from .group_nodes import Lattice, Nodes, Placed
+from .group_nodes import GroupMoments, Lattice, Nodes, NodeSizes, Placed
 from .group_quadrature import GroupIntegrals
 
 _FEWEST = 2  # latents up to which the rule is of degree 5,
@@ -54,9 +54,11 @@ def third_degree(p: int, seed: int = 0) -> Cubature:
     return Cubature(np.sqrt(p) * np.concatenate([turned, -turned]), np.full(2 * p, 0.5 / p))
 
 
-def rule_of(p: int, n_groups: int) -> Cubature:
-    """Of degree 5 for few latents, and degree 3 for many, or for many groups, each of which b hardly moves."""
-    fine = p <= _FEWEST or (p <= _FEW and n_groups < _GROUPS)
+def rule_of(p: int, n_groups: int, n_effects: int = 1) -> Cubature:
+    """Of degree 5 for few latents, and degree 3 for many, for many groups, each of which b hardly moves, and for groups
+    with slopes, which cost more.
+    """
+    fine = p <= _FEWEST or (p <= _FEW and n_groups < _GROUPS and n_effects == 1)
     return fifth_degree(p) if fine else third_degree(p)
 
 
@@ -71,6 +73,7 @@ class BoundPoint:
     bend: np.ndarray  # L' dP/dL but for I - L' Q L: the lower triangle, mirrored
     tilt: np.ndarray  # dP/dL, lower triangle
     values: np.ndarray  # F(b_k) (S,)
+    moments: GroupMoments  # at every b_k
 
 
 class CollapsedProblem:
@@ -84,7 +87,7 @@ class CollapsedProblem:
 
     def at(self, mean: np.ndarray, root: np.ndarray, nodes: Nodes) -> BoundPoint:
         x, w = self.rule.points, self.rule.weights
-        value, gradient = self.integrals.values(mean + x @ root.T, nodes)
+        value, gradient, moments = self.integrals.values(mean + x @ root.T, nodes)
         p, off, Q = mean.size, mean - self.mu, self.Q
         trace = float(np.sum((Q @ root) * root))
         kl = 0.5 * (trace + float(off @ Q @ off) - p - self.log_det) - float(np.log(np.diag(root)).sum())
@@ -92,7 +95,7 @@ class CollapsedProblem:
         lower = np.tril(root.T @ along)
         bend = lower + np.tril(lower, -1).T
         tilt = np.tril(along + np.linalg.inv(root).T - Q @ root)
-        return BoundPoint(mean, root, float(w @ value) - kl, gradient.T @ w - Q @ off, bend, tilt, value)
+        return BoundPoint(mean, root, float(w @ value) - kl, gradient.T @ w - Q @ off, bend, tilt, value, moments)
 
     def step(self, state: BoundPoint) -> tuple[np.ndarray, np.ndarray, float]:
         """Newton's mean and covariance, and the decrement."""
@@ -157,10 +160,15 @@ def solve_collapsed(
     covariance: np.ndarray,
     effects: np.ndarray,
     rule: Cubature | None = None,
+    sizes: NodeSizes | None = None,
 ) -> CollapsedFit | None:
-    """From a first N(mean, covariance) of b and effects (K, d) of the kinds; None where Newton's method fails."""
-    problem = CollapsedProblem(integrals, rule_of(mean.size, integrals.data.kind_of.size) if rule is None else rule)
-    placed = integrals.placed(mean, effects)
+    """From a first N(mean, covariance) of b and effects (K, d) of the kinds; None where Newton's method fails.
+
+    ``sizes`` of the nodes that sufficed nearby.
+    """
+    rule = rule_of(mean.size, integrals.data.kind_of.size, effects.shape[1]) if rule is None else rule
+    problem = CollapsedProblem(integrals, rule)
+    placed = integrals.placed(mean, effects, sizes)
     state = problem.at(mean, cholesky(covariance, lower=True), placed.nodes)
     decrement, length, n_iter = np.inf, 1.0, 0
     while n_iter < _ITERATIONS:
@@ -173,7 +181,7 @@ def solve_collapsed(
         if decrement <= _SETTLED:
             break
         if decrement > _MOVING:
-            placed = integrals.placed(state.mean + move, placed.lattice.mode, placed)
+            placed = integrals.placed(state.mean + move, placed.lattice.mode, placed.sizes)
         elif decrement > before:  # full steps go to and fro
             length *= 0.5
         found = _searched(problem, state, length, move, V, placed.nodes)

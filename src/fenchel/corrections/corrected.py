@@ -17,7 +17,7 @@ from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
 from .grids import GridMarginals, MarginalGrid, with_moments
 from .low_rank import LowRank, low_rank
 from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
-from .posterior_on_grids import PosteriorOnGrids
+from .posterior_on_grids import Like, PosteriorOnGrids
 from .sites import Correlations, GaussianFit, Observed, Sites, contradicted, observations, sites_of
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Corrected(Stored, PosteriorOnGrids):
 
 
 def correct(
-    solution: GaussianFit, rough: bool = False, method: str | None = None
+    solution: GaussianFit, rough: bool = False, like: Like | None = None
 ) -> Corrected | Collapsed | Interpolated | ImportanceSample:
     """The corrected posterior of a fit: groups integrated out where it has some, or an expansion about q.
 
@@ -251,10 +251,10 @@ def correct(
     an importance sample, which says so.
 
     ``rough``: one of several theta, its error from some triples of sites, enough to tell whether to trust it.
-    ``method``: that of the correction at a theta nearby, which is taken here too if it is to be trusted: between two
-    methods their errors would pass for a slope.
+    ``like``: that of the correction at a theta nearby, whose method is taken here too if it is to be trusted: between
+    two methods their errors would pass for a slope.
     """
-    from .collapsed import Collapsed, collapse
+    from .collapsed import MOST, Collapsed, collapse
     from .importance import importance
     from .interpolated import Interpolated
 
@@ -270,8 +270,10 @@ def correct(
     if solution.likelihood.objective.conjugate:
         return Interpolated(solution)  # q is the posterior
     small = _SMALL_BETWEEN if rough else _SMALL
+    method, sizes = (None, None) if like is None else like
     expands, collapses = method in Corrected.methods, method == Collapsed.method
-    groups = None if expands else collapse(solution, *(() if collapses else gates.COLLAPSED_FIRST))
+    work, rest = (np.inf, MOST) if collapses else gates.COLLAPSED_FIRST
+    groups = None if expands else collapse(solution, work, rest, sizes)
     good = groups is not None and groups.trusted and (collapses or groups.log_evidence_se <= _SMALL)
     if groups is not None and good:
         few = solution.posterior.active.size <= _FEW_ROWS

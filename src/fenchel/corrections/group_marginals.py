@@ -15,16 +15,18 @@ sum is turned round at a uniform number. A line adds 1/6 of a squared step to th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..likelihoods.base import slice_rows
+from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..linalg.arrays import to_numpy
 from .collapsed_fit import CollapsedFit
 from .grids import MarginalGrid, interpolated, with_moments
+from .group_quadrature import GroupIntegrals
 from .group_structure import GroupedRows
 
 _X = 0.25 * np.arange(-48, 49)  # standard deviations
@@ -63,13 +65,9 @@ class GroupEffects:
 
     @classmethod
     def of(cls, data: GroupedRows, found: CollapsedFit) -> GroupEffects:
-        S, (K, d) = found.weights.size, data.kind_mean.shape
-        mean, covariance = np.empty((K, S, d)), np.zeros((K, d, d))
-        for part in found.problem.integrals.tilted(found.points, found.placed.nodes, slopes=False):
-            w = found.weights[part.points]
-            mean[part.kinds, part.points] = part.mean
-            covariance[part.kinds] += np.einsum("s,ksij->kij", w, part.covariance)
-        mean, covariance = mean + found.placed.mean[:, None], covariance + found.placed.covariance
+        inner = found.state.moments
+        mean = inner.mean + found.placed.mean[:, None]
+        covariance = np.einsum("s,ksij->kij", found.weights, inner.covariance) + found.placed.covariance
         own, empty = data.kind_of, data.kind_of < 0
         prior = np.linalg.inv(data.precision) if empty.any() else np.zeros_like(data.precision)
         at = np.where(empty[:, None, None], data.mean[:, None, :], mean[own])
@@ -81,8 +79,8 @@ class GroupEffects:
         """The average probabilities of the points of each kind's lattice (K, M)."""
         found = self.found
         out = np.zeros(found.lattice.step.shape[:2])
-        for part in found.problem.integrals.tilted(found.points, found.lattice, slopes=False):
-            out[part.kinds] += np.einsum("s,ksm->km", found.weights[part.points], part.share)
+        for w, b in zip(found.weights, found.points, strict=True):
+            out += w * found.problem.integrals.moments(b[None], found.lattice, shares=True).share[:, 0]
         return out
 
     def second(self, centre: np.ndarray) -> np.ndarray:
@@ -95,6 +93,9 @@ class GroupEffects:
         found, data, out = self.found, self.data, np.zeros(len(moved))
         if not moved:
             return out
+        if data.kinds.loop_terms is not None:
+            totals = [[self._expected(one, rows) for one, rows in pair] for pair in moved]
+            return np.array([above - below for above, below in totals])
         alone = data.alone
         eta = alone.X @ found.points.T + alone.offset[:, None]
         for i, pair in enumerate(moved):
@@ -111,6 +112,19 @@ class GroupEffects:
                     each = np.where(share.reshape(n, -1) > 0.0, log_p[0] - log_p[1], 0.0)
                 out[i] += float(np.sum(share.reshape(n, -1) * each))
         return out
+
+    def _expected(self, likelihood: Likelihood, rows: Rows) -> float:
+        """E[F(b)] under another likelihood: its slope in a parameter is E[d log p]."""
+        found, data = self.found, self.data
+        each = []
+        for old in (data.kinds, data.alone):
+            own = slice_rows(rows, old.index)
+            each.append(replace(old, likelihood=likelihood, rows=own, weight=old.times * to_numpy(own["weight"])))
+        kinds, alone = each
+        other = GroupIntegrals(replace(data, kinds=kinds, alone=alone))
+        inner = other.moments(found.points, found.placed.nodes)
+        apart = alone.log_density(alone.X @ found.points.T + alone.offset[:, None]).sum(axis=0)
+        return float((data.many @ inner.log_g + apart) @ found.weights)
 
 
 def marginals_of(effects: GroupEffects, targets: LinearTargets) -> MarginalGrid:

@@ -64,11 +64,31 @@ class Lattice(Nodes):
 
 
 class GroupMoments(NamedTuple):
-    """log g (K,), E[u] (K, d) and Cov[u] (K, d, d) at one b."""
+    """log g (K, ...), E[u] (K, ..., d) and Cov[u] (K, ..., d, d) at one b or at several.
+
+    pull : (n, S) E[l'] of the rows, where it was asked for
+    share : (K, S, M) the probabilities of the nodes, where they were asked for
+    """
 
     log_g: np.ndarray
     mean: np.ndarray
     covariance: np.ndarray
+    pull: np.ndarray
+    share: np.ndarray
+
+    def first(self) -> GroupMoments:
+        """Those at the first b, without what is of rows and nodes."""
+        return self._replace(log_g=self.log_g[:, 0], mean=self.mean[:, 0], covariance=self.covariance[:, 0])
+
+
+class NodeSizes(NamedTuple):
+    """How many points nodes have along an axis: those of the fine lattice, and of the nodes that a fit uses, Gauss and
+    Hermite's (``rule``) or a coarse lattice. Kept between neighbouring theta, so that the evidence is smooth in them.
+    """
+
+    lattice: int = 0
+    rule: int = 0
+    coarse: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,7 +98,6 @@ class Placed:
     missed : by nodes and shifts together
     shift : of the sum of all log g there, from the nodes to the lattice: what nodes miss is much the same at other b
     mean, covariance : (K, d), (K, d, d) the same of E[u] and Cov[u]
-    rule : size of Gauss and Hermite's, 0 for another lattice
     """
 
     nodes: Nodes
@@ -87,7 +106,7 @@ class Placed:
     shift: float
     mean: np.ndarray
     covariance: np.ndarray
-    rule: int = 0
+    sizes: NodeSizes
 
 
 def hermite_nodes(place: tuple[np.ndarray, np.ndarray, np.ndarray], root: np.ndarray, size: int) -> Nodes:

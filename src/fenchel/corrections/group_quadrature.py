@@ -22,7 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..linalg.arrays import to_numpy
-from .group_nodes import GroupMoments, Lattice, Nodes, Placed, hermite_nodes
+from ._group_loops import tilt
+from .group_nodes import GroupMoments, Lattice, Nodes, NodeSizes, Placed, hermite_nodes
 from .group_structure import GroupedRows, KindRows
 
 _DEEP = 16.0  # nats below its top at which a tilted density no longer counts
@@ -39,7 +40,12 @@ _SIZES = {
 }  # points of a lattice along one axis
 _HERMITE = {1: (5, 7, 9, 11, 15, 21, 27), 2: (5, 7, 9, 11, 15, 21)}  # of Gauss and Hermite's rule
 _WORTH = 0.8  # of a lattice's points: a rule with fewer is worth having
-_COARSE = 2e-4  # nats of all groups together that nodes may differ from a fine lattice at the reference b
+_CAUTIOUS = 0.9  # of the points that a lattice is expected to need: too many cost more than another look
+_STAY = 5.0  # times as much where as many nodes were right nearby
+# nats of all groups together that nodes may differ from a fine lattice at the reference b, by the effects of a group;
+# less where the likelihood has parameters, whose slopes do not know of the difference
+_COARSE = {1: 2e-4, 2: 2e-3}
+_COARSE_OF_OWN = {1: 2e-4, 2: 5e-4}
 _SHARE = 0.1  # of it that they may differ by otherwise at other b
 _ERROR = 1e-6  # nats of all groups together that nodes may miss: a search of theta sees where their number changes
 
@@ -92,6 +98,7 @@ class GroupIntegrals:
         self.P, self.mu = data.kind_precision, data.kind_mean
         self.log_norm = 0.5 * np.linalg.slogdet(self.P)[1] - 0.5 * self.mu.shape[1] * np.log(2.0 * np.pi)
         self._sums = sum_by(self.rows.start)
+        self.coarse = (_COARSE_OF_OWN if self.rows.likelihood.theta.size else _COARSE)[self.mu.shape[1]]
 
     def log_prior(self, u: np.ndarray, kinds: slice = slice(None)) -> np.ndarray:
         """log N(u) (K, M) of u (K, M, d)."""
@@ -99,35 +106,48 @@ class GroupIntegrals:
         return np.asarray(self.log_norm[kinds][:, None] - 0.5 * np.sum((off @ self.P[kinds]) * off, axis=2))
 
     # -- where the lattices lie --------------------------------------------------------------------
-    def placed(self, b: np.ndarray, start: np.ndarray, near: Placed | None = None) -> Placed:
-        """Nodes about the modes at b (p,), looked for from start (K, d); no fewer of them than ``near`` it."""
+    def placed(self, b: np.ndarray, start: np.ndarray, near: NodeSizes | None = None) -> Placed:
+        """Nodes about the modes at b (p,), looked for from start (K, d); as many as ``near`` it where that suffices."""
         base = self.rows.X @ b + self.rows.offset
         mode, curvature, pull = self._modes(base, start)
         slope = np.linalg.solve(curvature, pull)
         value, vectors = np.linalg.eigh(curvature)
         root = vectors / np.sqrt(value)[:, None, :]
-        low, high = self._reach(base, mode, root)
-        least, rule = (0, 0) if near is None else (near.lattice.size, near.rule)
-        looked: list[tuple[int, Nodes, GroupMoments]] = []
-        for size in (n for n in _SIZES[mode.shape[1]] if n >= least):
-            lattice = Lattice.spanning((b, mode, slope), root, (low, high), size)
+        ends = self._reach(base, mode, root)
+        (least, rule, coarse), slack = NodeSizes() if near is None else near, 1.0 if near is None else _STAY
+        looked: list[tuple[NodeSizes, Nodes, GroupMoments]] = []
+        for size in _SIZES[mode.shape[1]]:
+            if size < least and size != coarse:
+                continue
+            lattice = Lattice.spanning((b, mode, slope), root, ends, size)
             fine, missed = self._looked(lattice, b)
-            looked.append((0, lattice, fine))
-            if missed <= _ERROR:
+            looked.append((NodeSizes(coarse=size), lattice, fine))
+            if missed <= slack * _ERROR:
                 break
+            least = min(max(least, self._next_size(size, missed)), _SIZES[mode.shape[1]][-1])
         spread = np.linalg.cholesky(fine.covariance)
-        for size in (n for n in _HERMITE[mode.shape[1]] if n >= rule):
+        for size in () if coarse else (n for n in _HERMITE[mode.shape[1]] if n >= rule):
             nodes = hermite_nodes((b, fine.mean, slope), spread, size)
             if nodes.step.shape[1] >= _WORTH * lattice.step.shape[1]:
                 break
-            looked.append((size, nodes, self._looked(nodes, b)[0]))
-            if self._apart(fine, looked[-1][2]) <= _COARSE:
+            looked.append((NodeSizes(rule=size), nodes, self._looked(nodes, b)[0]))
+            if self._apart(fine, looked[-1][2]) <= slack * self.coarse:
                 break
-        near_enough = [one for one in looked if self._apart(fine, one[2]) <= _COARSE]
-        size, nodes, rough = min(near_enough, key=lambda one: one[1].step.shape[1])
+        near_enough = [one for one in looked if self._apart(fine, one[2]) <= slack * self.coarse]
+        sizes, nodes, rough = min(near_enough, key=lambda one: one[1].step.shape[1])
         shift = float(self.data.many @ (fine.log_g - rough.log_g))
         moved = fine.mean - rough.mean, fine.covariance - rough.covariance
-        return Placed(nodes, lattice, missed + _SHARE * self._apart(fine, rough), shift, *moved, size)
+        error = missed + _SHARE * self._apart(fine, rough)
+        return Placed(nodes, lattice, error, shift, *moved, sizes._replace(lattice=lattice.size))
+
+    def _next_size(self, size: int, missed: float) -> int:
+        """Points along an axis at which a lattice is expected to suffice, a little fewer to be safe.
+
+        What a lattice with a step h misses of a normal falls as exp(-c / h^2).
+        """
+        if not 0.0 < missed < 0.1:
+            return size
+        return int(_CAUTIOUS * size * np.sqrt(np.log(_ERROR) / np.log(missed)))
 
     def _apart(self, one: GroupMoments, other: GroupMoments) -> float:
         return float(self.data.many @ np.abs(one.log_g - other.log_g))
@@ -137,14 +157,9 @@ class GroupIntegrals:
 
         That is the square of what every other point of it does.
         """
-        K, d = nodes.mode.shape
-        log_g, mean, covariance, missed = np.empty(K), np.empty((K, d)), np.empty((K, d, d)), 0.0
-        for part in self.tilted(b[None], nodes, slopes=False):
-            log_g[part.kinds], mean[part.kinds] = part.log_g[:, 0], part.mean[:, 0]
-            covariance[part.kinds] = part.covariance[:, 0]
-            off = nodes.coarse_error(part.share)[:, 0]
-            missed += float(np.sum(self.data.many[part.kinds] * np.minimum(off, off * off)))
-        return GroupMoments(log_g, mean, covariance), missed
+        found = self.moments(b[None], nodes, shares=True)
+        off = nodes.coarse_error(found.share)[:, 0]
+        return found.first(), float(np.sum(self.data.many * np.minimum(off, off * off)))
 
     def _modes(self, base: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The modes (K, d), the curvature there (K, d, d), and sum_j a_j l''_j x_j' (K, d, p), by Newton's method."""
@@ -230,6 +245,42 @@ class GroupIntegrals:
         return np.asarray(np.einsum("kij,kcj->kci", np.linalg.inv(root), out))
 
     # -- values ------------------------------------------------------------------------------------
+    def moments(self, b: np.ndarray, nodes: Nodes, slopes: bool = False, shares: bool = False) -> GroupMoments:
+        """log g and the moments of all kinds at every b (S, p); ``slopes``: E[l'] of rows; ``shares``: of nodes."""
+        (K, d), S, n, M = self.mu.shape, b.shape[0], self.rows.offset.size, nodes.step.shape[1]
+        out = GroupMoments(
+            np.empty((K, S)),
+            np.empty((K, S, d)),
+            np.empty((K, S, d, d)),
+            np.empty((n if slopes else 0, S)),
+            np.empty((K, S, M if shares else 0)),
+        )
+        if self.rows.loop_terms is None:
+            self._fill(b, nodes, out)
+            return out
+        centre = nodes.mode[:, None] + (nodes.slope @ (b - nodes.centre).T).transpose(0, 2, 1)
+        base = self.rows.X @ b.T + self.rows.offset[:, None]
+        base += np.einsum("nd,nsd->ns", self.rows.A, centre[self.rows.kind])
+        log_weight = np.ascontiguousarray(np.broadcast_to(nodes.log_weight, (K, M)))
+        rows = (self.rows.start, base, self.rows.A, self.rows.weight, *self.rows.loop_terms)
+        groups = (centre, nodes.step, log_weight, self.P, self.mu, self.log_norm)
+        tilt(*(np.ascontiguousarray(v) if np.ndim(v) else v for v in (*rows, *groups)), *out)
+        step = out.mean.copy()
+        out.covariance[...] -= step[..., :, None] * step[..., None, :]
+        out.mean[...] += centre
+        return out
+
+    def _fill(self, b: np.ndarray, nodes: Nodes, out: GroupMoments) -> None:
+        """The same for any likelihood, in numpy."""
+        for part in self.tilted(b, nodes, slopes=bool(out.pull.size)):
+            at = part.kinds, part.points
+            out.log_g[at], out.mean[at], out.covariance[at] = part.log_g, part.mean, part.covariance
+            if part.first is not None:
+                rows = slice(int(self.rows.start[part.kinds.start]), int(self.rows.start[part.kinds.stop]))
+                out.pull[rows, part.points] = part.averaged(part.first)
+            if out.share.size:
+                out.share[at] = part.share
+
     def tilted(self, b: np.ndarray, nodes: Nodes, slopes: bool = True) -> Iterator[Tilted]:
         """All kinds at every b (S, p), as many at a time as stay in cache."""
         M = nodes.step.shape[1]
@@ -261,22 +312,18 @@ class GroupIntegrals:
                 log_g = (top + np.log(mass))[:, :, 0]
                 yield Tilted(kinds, points, own, log_g, share / mass, centre, step, eta, first)
 
-    def values(self, b: np.ndarray, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
-        """sum_c log g_c (S,) and its gradient (S, p) at every b (S, p), rows without a group among them.
+    def values(self, b: np.ndarray, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, GroupMoments]:
+        """sum_c log g_c (S,), its gradient (S, p) and the moments at every b (S, p), rows without a group among them.
 
         The gradient is that of the sum over nodes, which move with b.
         """
         total, gradient = self._alone(b)
-        for part in self.tilted(b, nodes):
-            assert part.first is not None
-            many = self.data.many[part.kinds]
-            total[part.points] += many @ part.log_g
-            own, pull = part.rows, part.averaged(part.first)
-            gradient[part.points] += (pull * many[own.kind][:, None]).T @ own.X
-            moved = summed(sum_by(own.start), own.A[:, None] * pull[:, :, None])  # E[d log t / du], which nodes miss
-            moved -= (part.mean - self.mu[part.kinds][:, None]) @ self.P[part.kinds]
-            gradient[part.points] += np.einsum("k,ksd,kdp->sp", many, moved, nodes.slope[part.kinds])
-        return total, gradient
+        found, many, own = self.moments(b, nodes, slopes=True), self.data.many, self.rows
+        gradient += (found.pull * many[own.kind][:, None]).T @ own.X
+        moved = self._summed(own.A[:, None] * found.pull[:, :, None])  # E[d log t / du], which nodes miss
+        moved -= (found.mean - self.mu[:, None]) @ self.P
+        gradient += np.einsum("k,ksd,kdp->sp", many, moved, nodes.slope)
+        return total + many @ found.log_g, gradient, found
 
     def _alone(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own = self.data.alone

@@ -94,6 +94,23 @@ class KindRows:
             edges - edges[0],
         )
 
+    @cached_property
+    def loop_terms(self) -> tuple[Any, ...] | None:
+        """What compiled loops know of the rows: -log p for each unit of weight, its constant first."""
+        with np.errstate(all="ignore"):
+            terms = self.likelihood.elementary_terms(self.rows)
+            if terms is None:
+                return None
+            linear, rate, sign, up, high, down, low = terms
+            known = rate + up * np.logaddexp(0.0, -high) + down * np.logaddexp(0.0, low)  # at eta = 0
+            constant = (
+                np.asarray(self.likelihood.derivatives(np.zeros((self.offset.size, 1)), self.rows)[0])[:, 0] - known
+            )
+        each = [np.ascontiguousarray(v, dtype=np.float64) for v in (constant, linear, rate, up, high, down, low)]
+        if not all(np.isfinite(v).all() for v in each):
+            return None
+        return (*each[:3], float(sign), *each[3:])
+
     def log_density(self, eta: np.ndarray) -> np.ndarray:
         """times log p (n, M)."""
         with np.errstate(all="ignore"):

@@ -86,6 +86,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
     method = "importance"
     leaves_one_out = False  # whether ``loo()`` answers
     carries = False  # whether it is interpolated between theta
+    like = "importance", None  # what a correction at a theta nearby should be like
     lower_bound = -np.inf  # of log p(y): an average of draws is none
 
     def __init__(self, fit: GaussianFit, draws: int = 4096, rng: Seed = 0) -> None:

@@ -17,7 +17,10 @@ from ..priors.base import NewRows
 from ..row_scores import LeaveOneOut
 from ..row_scores import leave_one_out as gaussian
 from .grids import CorrectedLeaveOneOut, GridAnswers, GridMarginals, MarginalGrid, leave_one_out
+from .group_nodes import NodeSizes
 from .sites import GaussianFit, counted
+
+Like = tuple[str, NodeSizes | None]  # the method of a correction, and the sizes of its nodes where groups have some
 
 
 class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
@@ -28,6 +31,13 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     _fit: GaussianFit
     _posterior: Posterior
     _last: tuple[NewRows, MarginalGrid] | None = None  # rows that were asked for, with their marginals
+
+    method: str
+
+    @property
+    def like(self) -> Like:
+        """What a correction at a theta nearby should be like."""
+        return self.method, None
 
     @property
     def _latents(self) -> MarginalGrid:

@@ -316,6 +316,7 @@ class CorrectedEvidence(Evidence):
     """
 
     model: CorrectionModel | None = None
+    known: Sequence[tuple[np.ndarray, Any]] = ()  # the last corrections with exact slopes
 
     def about(self, theta: np.ndarray, found: Any) -> bool:
         """Be ready for a search from theta, where the correction is ``found``; whether its slopes are exact.
@@ -324,6 +325,7 @@ class CorrectedEvidence(Evidence):
         """
         self.model, exact = None, found.as_solution() is not None
         if exact:
+            self.known = [(theta.copy(), found)]
             return True
         known = [(theta, self._gain(found))]
         free = [i for i in range(theta.size) if self.bounds[i, 1] > self.bounds[i, 0]]
@@ -331,11 +333,15 @@ class CorrectedEvidence(Evidence):
             there, (low, high) = theta.copy(), self.bounds[i]
             there[i] += STEP_TO_SLOPE if theta[i] + STEP_TO_SLOPE <= high else -min(STEP_TO_SLOPE, theta[i] - low)
             self.allowed_gap = None  # a loose fit's correction would be another function of theta
-            known.append((there, self._gain(correct(self.fit(there), True, found.method))))
+            known.append((there, self._gain(correct(self.fit(there), True, found.like))))
         thetas, gains = (np.array(each) for each in zip(*known, strict=True))
         at = Coordinates.straight(theta, free, STEP_TO_SLOPE * np.eye(len(free)))
         self.model = CorrectionModel(at, thetas[np.isfinite(gains)], gains[np.isfinite(gains)])
         return False
+
+    def correction_at(self, theta: np.ndarray) -> Any:
+        """One of the last corrections, where it was at theta."""
+        return next((found for at, found in self.known if np.array_equal(at, theta)), None)
 
     @staticmethod
     def _gain(found: Any) -> float:
@@ -347,7 +353,11 @@ class CorrectedEvidence(Evidence):
             value, gradient = super().__call__(theta)
             return value + float(self.model(theta[None])[0]), gradient + self.model.slope(theta)
         self.allowed_gap = None
-        found, (value, slope) = correct(self.fit(theta), True, Collapsed.method), self.log_prior(theta)
+        solution, (value, slope) = self.fit(theta), self.log_prior(theta)
+        found = self.correction_at(theta)
+        if found is None:
+            found = correct(solution, True, self.known[0][1].like)
+            self.known = [self.known[0], *self.known[1:][-2:], (theta.copy(), found)]
         exact: Any = found.as_solution()
         if exact is None or not found.nearer:
             return np.nan, slope

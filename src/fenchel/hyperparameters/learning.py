@@ -179,7 +179,8 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
         evidence.begin(out.solution)
         exact = evidence.about(before, found)
         out = Search(evidence, max_iter, gtol, report).run(before)
-        found = correct(out.solution, True, found.method)
+        known = evidence.correction_at(out.theta) if exact else None
+        found = correct(out.solution, True, found.like) if known is None else known
         missed = abs(found.log_evidence + evidence.log_prior(out.theta)[0] - out.objective)
         if exact or (missed <= MISSED and np.abs(out.theta - before).max(initial=0.0) <= NEAR):
             break

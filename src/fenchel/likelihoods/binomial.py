@@ -29,6 +29,7 @@ from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIR
 from .base import Likelihood, Rows
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, Loss
 from .links import LogitLink
+from .outcomes import ElementaryTerms
 from .parameters import per_row
 from .softplus_bounds import BohningLogit, LogSumLogit, Softpluses, TiltedLogit
 
@@ -79,6 +80,11 @@ class LogitLikelihood(Likelihood):
         y, (plus, minus, tau, rest) = rows["y"][:, None], logistic_parts(eta)
         psi = y * minus + (1.0 - y) * plus
         return psi + self.constant(rows)[:, None], tau * (1.0 - y) - rest * y, tau * rest
+
+    def elementary_terms(self, rows: Rows) -> ElementaryTerms | None:
+        y, shift = rows["y"], self.softpluses(rows).shift
+        none = 0.0 * y
+        return ElementaryTerms(-y, none, 1.0, none + 1.0, none if shift is None else shift[:, 0], none, none)
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         m, y = logistic_moments(h[:, 0], rho[:, 0]), rows["y"]

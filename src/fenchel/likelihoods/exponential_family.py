@@ -28,6 +28,7 @@ from .base import Likelihood, Rows, flat
 from .bounds import Bounds, Domain, ExactSite, Loss, Site
 from .links import LogLink
 from .numerical import LARGEST
+from .outcomes import ElementaryTerms
 from .parameters import Parameter, log_noise_variance, mean, per_row
 
 _LARGEST_LOSS = 0.95  # share of tau that a straight step may take away
@@ -102,6 +103,11 @@ class ExponentialLikelihood(Likelihood):
         bend = self.rate(rows)[:, None] * namespace(eta).exp(self.sign * eta)
         linear = self.linear(rows)[:, None]
         return linear * eta + bend + self.constant(rows)[:, None], linear + self.sign * bend, bend
+
+    def elementary_terms(self, rows: Rows) -> ElementaryTerms | None:
+        linear = self.linear(rows)
+        none = 0.0 * linear
+        return ElementaryTerms(linear, self.rate(rows), self.sign, none, none, none, none)
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         """Closed form, E[e^{a eta}] = e^{a h + rho/2}: the bound is the expectation.

@@ -25,6 +25,7 @@ from ..linalg.quadrature import expect
 from ..transforms import STEPS
 from .base import Likelihood, Rows, flat
 from .bounds import Bound, Bounds, ExactExpectation, Loss
+from .outcomes import ElementaryTerms
 from .parameters import Parameter
 from .softplus_bounds import LogSumLogit, Softplus, Softpluses, TiltedLogit
 
@@ -158,6 +159,12 @@ class Ordinal(Cumulative):
         above, _, first, rest = logistic_parts(up)
         below, _, second, other = logistic_parts(down)
         return above + below + self.constant(rows)[:, None], first - second, first * rest + second * other
+
+    def elementary_terms(self, rows: Rows) -> ElementaryTerms | None:
+        xp, high, low, none = namespace(rows["lo"]), rows["hi"], rows["lo"], 0.0 * rows["level"]
+        up, down = xp.isfinite(high), xp.isfinite(low)
+        high, low = xp.where(up, high, 0.0), xp.where(down, low, 0.0)
+        return ElementaryTerms(none, none, 1.0, none + up, high, none + down, low)
 
     def _moments(self, h: Array, rho: Array, rows: Rows) -> list[Array]:
         """The moments of the two logistics, of eta - hi and of lo - eta: an open end has none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -31,6 +31,21 @@ LIMITS = {  # of y, by support
 
 
 _STEP = 1e-4  # of eta, of a slope by differences
+
+
+class ElementaryTerms(NamedTuple):
+    """-log p(y | eta) of rows (N,), for each unit of weight and up to a constant, in terms that compiled loops know:
+
+    linear eta + rate e^{sign eta} + up softplus(eta - high) + down softplus(low - eta)
+    """
+
+    linear: Array
+    rate: Array
+    sign: float
+    up: Array
+    high: Array
+    down: Array
+    low: Array
 
 
 class Predicted(Parametrised):
@@ -63,6 +78,10 @@ class Predicted(Parametrised):
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """psi = -log p, psi', psi'' at eta (N, M). Needed for exact expectations, not for the bounds."""
         raise NotImplementedError(f"{self.name} does not implement derivatives(); exact expectations need it.")
+
+    def elementary_terms(self, rows: Rows) -> ElementaryTerms | None:
+        """-log p as a few terms; None where it is something else."""
+        return None
 
     # -- given eta ---------------------------------------------------------------------------------
     def mean_at(self, eta: np.ndarray) -> np.ndarray:

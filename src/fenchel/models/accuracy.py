@@ -36,7 +36,7 @@ _CORRECTION = {  # seconds of any correction, of a row, and of a pair of sites, 
     "clusters": (0.005, 0.0, 9e-8),
     "neighbours": (0.05, 3.5e-5, 0.0),
 }
-_SLOPES = 5.0  # times as long, groups with several effects each
+_SLOPES = 2.0  # times as long, groups with several effects each
 _OTHER_CORRECTION = 0.5, 2e-5, 0.0  # by draws
 _COLLAPSED_SEARCH = 4  # corrections beyond those of other methods: each place of a search is one
 _NEGLIGIBLE = 0.05  # nats, below which a search for the corrected mode ends where it begins

@@ -24,6 +24,7 @@ from ...corrections import Corrected, correct
 from ...corrections.collapsed import Collapsed
 from ...corrections.importance import ImportanceSample
 from ...corrections.interpolated import Interpolated
+from ...corrections.posterior_on_grids import Like
 from ...linalg.arrays import to_numpy
 from ...problem import Problem
 from ...solvers.base import Callback
@@ -197,7 +198,7 @@ class Fitter:
     n_fits: int = 0
     kept: list[dict[str, Any]] | None = None
     around: tuple[list[Point], np.ndarray] | None = None
-    method: str | None = None  # of the correction at the mode
+    like: Like | None = None  # that of the correction at the mode
 
     def start_from(self, points: Sequence[Point]) -> None:
         """Later fits start on the plane through these, the nearest of them last."""
@@ -214,7 +215,7 @@ class Fitter:
         out = []
         for point in points:
             if point.corrected is None:
-                point = replace(point, corrected=correct(point.solution, True, self.method))
+                point = replace(point, corrected=correct(point.solution, True, self.like))
                 self.finished.keep(point)
             out.append(point)
         return out
@@ -229,7 +230,7 @@ class Fitter:
         names = [_name(theta, sloped or _name(theta, True) in known) for theta in thetas]
         wanted = zip(names, thetas, np.broadcast_to(plain, len(thetas)), strict=True)
         items = {name: (theta, self.beyond and not light) for name, theta, light in wanted if name not in known}
-        shared = _Shared(self.evidence, self.around, sloped, self.kept, self.method)
+        shared = _Shared(self.evidence, self.around, sloped, self.kept, self.like)
         run_tasks(
             _Shared.fitted,
             list(items.values()),
@@ -258,7 +259,7 @@ class _Shared(NamedTuple):
     around: tuple[list[Point], np.ndarray] | None
     sloped: bool
     kept: list[dict[str, Any]] | None = None
-    method: str | None = None
+    like: Like | None = None
 
     def fitted(self, item: tuple[np.ndarray, bool]) -> Point:
         """The fit at one theta, with its correction or without."""
@@ -267,7 +268,7 @@ class _Shared(NamedTuple):
             point = restored_at(self.evidence, nearest(self.kept, theta, self.sloped))
         else:
             point = fitted_at(self._begun(theta), theta, self.sloped)
-        return replace(point, corrected=correct(point.solution, True, self.method)) if beyond else point
+        return replace(point, corrected=correct(point.solution, True, self.like)) if beyond else point
 
     def _begun(self, theta: np.ndarray) -> Evidence:
         """The evidence with the start of a fit at theta: a smooth function through the nearest fits."""
@@ -358,7 +359,7 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool, slo
     fitter.evidence.begin(learned.solution)
     (here,) = fitter.at([learned.theta], sloped=True)
     known, beyond = [here] if beyond else [], beyond and here.usable
-    fitter.method = None if here.corrected is None else here.corrected.method
+    fitter.like = None if here.corrected is None else here.corrected.like
     fitter.evidence.begin(here.solution)
     around: list[Point] = []
 
