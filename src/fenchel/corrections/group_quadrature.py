@@ -41,7 +41,7 @@ _SIZES = {
 _HERMITE = {1: (5, 7, 9, 11, 15, 21, 27), 2: (5, 7, 9, 11, 15, 21)}  # of Gauss and Hermite's rule
 _WORTH = 0.8  # of a lattice's points: a rule with fewer is worth having
 _CAUTIOUS = 0.9  # of the points that a lattice is expected to need: too many cost more than another look
-_STAY = 5.0  # times as much where as many nodes were right nearby
+_STAY = {1: 1.0, 2: 5.0}  # times as much of these errors where as many nodes were right nearby
 # nats of all groups together that nodes may differ from a fine lattice at the reference b, by the effects of a group;
 # less where the likelihood has parameters, whose slopes do not know of the difference
 _COARSE = {1: 2e-4, 2: 2e-3}
@@ -114,7 +114,7 @@ class GroupIntegrals:
         value, vectors = np.linalg.eigh(curvature)
         root = vectors / np.sqrt(value)[:, None, :]
         ends = self._reach(base, mode, root)
-        (least, rule, coarse), slack = NodeSizes() if near is None else near, 1.0 if near is None else _STAY
+        (least, rule, coarse), slack = NodeSizes() if near is None else near, 1.0 if near is None else _STAY[mode.shape[1]]
         looked: list[tuple[NodeSizes, Nodes, GroupMoments]] = []
         for size in _SIZES[mode.shape[1]]:
             if size < least and size != coarse:
