@@ -114,7 +114,10 @@ class GroupIntegrals:
         value, vectors = np.linalg.eigh(curvature)
         root = vectors / np.sqrt(value)[:, None, :]
         ends = self._reach(base, mode, root)
-        (least, rule, coarse), slack = NodeSizes() if near is None else near, 1.0 if near is None else _STAY[mode.shape[1]]
+        (least, rule, coarse), slack = (
+            NodeSizes() if near is None else near,
+            1.0 if near is None else _STAY[mode.shape[1]],
+        )
         looked: list[tuple[NodeSizes, Nodes, GroupMoments]] = []
         for size in _SIZES[mode.shape[1]]:
             if size < least and size != coarse:
