@@ -82,6 +82,7 @@ class Checkpoint:
             raise problem(where, got, "the path of a file")
         self.settings: dict[str, Any] = {}
         self.measured = np.zeros(0)
+        self.given: list[np.ndarray] = []  # arrays that the fit was begun with, and that the same call needs again
 
     def describe(self, settings: Mapping[str, Any], measured: np.ndarray) -> None:
         """Set what tells this fit from others: settings by name, and numbers measured of the rows."""
@@ -101,9 +102,12 @@ class Checkpoint:
             "remembered": len(state.history.before),
             "tried": [[k, value] for k, (value, _) in state.tried.items()],
             "passes": state.n_before,
+            "given": len(self.given),
         }
         try:
-            archive.write(self.path, content, [self.measured, *(array for place in places for array in place)])
+            archive.write(
+                self.path, content, [self.measured, *(array for place in places for array in place), *self.given]
+            )
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             what = "the disk is full" if full else f"{type(error).__name__}: {error}"
@@ -113,18 +117,20 @@ class Checkpoint:
                 f"path, and call fit again.{old}"
             ) from error
 
+    def begun_with(self) -> list[np.ndarray]:
+        """The arrays that the fit in the file was begun with; none where there is no file."""
+        if not self.path.exists():
+            return []
+        content, arrays = self._read()
+        n = content.get("given")
+        self.given = arrays[len(arrays) - n :] if isinstance(n, int) and 0 < n < len(arrays) else []
+        return self.given
+
     def resume(self, priors: Sequence[PartitionedPrior]) -> FitState | None:
         """Where the file left off, given the prior of each stage; None where there is no file."""
         if not self.path.exists():
             return None
-        try:
-            content, arrays = archive.read(self.path)
-        except (Refusal, OSError) as error:
-            got = f"checkpoint {self.path} cannot be read ({error})"
-            raise problem(self.where, got, "one that fit wrote", "Remove it.") from None
-        if content.get("format") != _FORMAT or content.get("version") != _VERSION:
-            raise problem(self.where, f"checkpoint {self.path} is not one of this version", "one that fit wrote")
-        self._check_settings(content.get("settings"), arrays[0] if arrays else None)
+        content, arrays = self._read()
         places = _places(arrays[1:])
 
         def stored(k: Any) -> Approximation:
@@ -139,6 +145,18 @@ class Checkpoint:
             return FitState(q, history, int(content["n"]), float(content["elbo"]), *counts)
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, StopIteration, NotPositiveDefinite):
             raise self._refusal("what it holds is not of this shape") from None
+
+    def _read(self) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """What the file holds, if it is of this fit."""
+        try:
+            content, arrays = archive.read(self.path)
+        except (Refusal, OSError) as error:
+            got = f"checkpoint {self.path} cannot be read ({error})"
+            raise problem(self.where, got, "one that fit wrote", "Remove it.") from None
+        if content.get("format") != _FORMAT or content.get("version") != _VERSION:
+            raise problem(self.where, f"checkpoint {self.path} is not one of this version", "one that fit wrote")
+        self._check_settings(content.get("settings"), arrays[0] if arrays else None)
+        return content, list(arrays)
 
     def _check_settings(self, old: Any, measured: Any) -> None:
         """Refuse the checkpoint of other settings or other rows; default priors follow the rows, and so come last."""

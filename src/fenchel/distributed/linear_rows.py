@@ -64,6 +64,22 @@ class LinearTable:
         rows = {key: self._vector(f"{key} {place}", block[key], n) for key in self.keys}
         return X, self._target(f"y {place}", block["y"]), weight, rows
 
+    def parts(
+        self, block: Block, likelihood: Likelihood, labels: np.ndarray | None, width: int
+    ) -> Iterator[tuple[Any, Likelihood, np.ndarray, np.ndarray | None]]:
+        """X, the likelihood with its rows' own parameters, y and weights of some rows at a time, of that many columns.
+
+        With ``labels``, sorted, y are their places.
+        """
+        X, y, w, rows = self.read(block, checked=True)
+        if labels is not None:
+            y = np.clip(np.searchsorted(labels, y), 0, labels.size - 1)
+        step = chunk_rows(width)
+        for i in range(0, block.n, step):
+            part = slice(i, min(block.n, i + step))
+            own = likelihood.with_rows(**{k: v[part] for k, v in rows.items()}) if rows else likelihood
+            yield X[part], own, np.asarray(y[part], dtype=np.float64), None if w is None else w[part]
+
     def _vector(self, name: str, value: Any, n: int) -> np.ndarray:
         """One finite number a row."""
         out = numeric(self.where, name, value)
@@ -154,16 +170,10 @@ class LinearReader:
 
     def chunks(self, block: Block) -> Iterator[Chunk]:
         shift, rest, unit = self.columns
-        X, y, w, rows = self.table.read(block, checked=True)
-        if self.labels is not None:
-            y = np.clip(np.searchsorted(self.labels, y), 0, self.labels.size - 1)
-        step = chunk_rows(X.shape[1])
-        for i in range(0, block.n, step):
-            part = slice(i, min(block.n, i + step))
-            design = Standardized(X[part], shift, unit, self.ones, rest)
+        for X, own, y, w in self.table.parts(block, self.likelihood, self.labels, shift.size):
+            design = Standardized(X, shift, unit, self.ones, rest)
             design.drop(self.constant)
-            own = self.likelihood.with_rows(**{k: v[part] for k, v in rows.items()}) if rows else self.likelihood
-            yield Chunk(design, own, np.asarray(y[part], dtype=np.float64), None if w is None else w[part])
+            yield Chunk(design, own, y, w)
 
 
 def fit_weights(problem: PartitionedProblem, **run: Any) -> Learned:

@@ -41,7 +41,9 @@ class Chunk(NamedTuple):
     likelihood : with these rows' own exposure, trials or event
     y : (n,), NaN where unobserved
     weight : (n,) or None
-    offset : number or (n,)
+    offset : number, (n,), or (1, C): one a predictor
+    extra_variance : number or (n,)
+        Of eta beside what the weights explain, not learned from.
     """
 
     design: Design
@@ -49,6 +51,7 @@ class Chunk(NamedTuple):
     y: np.ndarray
     weight: np.ndarray | None = None
     offset: Any = 0.0
+    extra_variance: Any = 0.0
 
 
 class Reader(Protocol):
@@ -82,14 +85,20 @@ def evaluate(block: Block, reader: Reader, points: tuple[At, ...], slopes: bool)
     return Sums({str(k): each for k, each in enumerate(out)})
 
 
-def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
+def row_losses(chunk: Chunk, at: At) -> RowLosses:
+    """f of the rows of a chunk at q, with its slopes."""
     likelihood = chunk.likelihood.with_theta(at.own) if at.own.size else chunk.likelihood
     rows: Rows = likelihood.prepare(chunk.y, chunk.weight)
-    W = chunk.design
-    h = _columns(W.times(at.mean)) + np.reshape(chunk.offset, (-1, 1))
+    W, offset = chunk.design, np.asarray(chunk.offset)
+    h = _columns(W.times(at.mean)) + (offset if offset.ndim == 2 else np.reshape(offset, (-1, 1)))
     rho = np.stack([np.asarray(W.row_squares(T)) for T in at.roots], axis=1)
-    w = np.asarray(rows["weight"])
-    local = _RowLosses(likelihood, h, rho, rows, w)
+    rho = rho + np.reshape(chunk.extra_variance, (-1, 1))
+    return RowLosses(likelihood, h, rho, rows)
+
+
+def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
+    W, local = chunk.design, row_losses(chunk, at)
+    h, rho, likelihood, rows, w = local.h, local.rho, local.likelihood, local.rows, local.w
     gram = np.stack([W.gram(lam) for lam in local.lam.T])
     out = Sums(
         value=float(np.sum(local.value)),
@@ -104,11 +113,12 @@ def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
     return out
 
 
-class _RowLosses:
+class RowLosses:
     """f of some rows with its slopes, weighted; rows of weight 0 have none."""
 
-    def __init__(self, likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, rows: Rows, w: np.ndarray) -> None:
-        self.h, self.rho, bound = h, rho, likelihood.objective
+    def __init__(self, likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, rows: Rows) -> None:
+        self.h, self.rho, self.likelihood, self.rows, bound = h, rho, likelihood, rows, likelihood.objective
+        w = np.asarray(rows["weight"])
         seen = (w > 0.0)[:, None]
         if h.shape[1] == 1:
             loss = bound.loss(h, rho, rows)

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
-from ..distributed import is_dask
+from ..distributed import PartitionedSolution, is_dask
 from ..files import SharedRows, StatedEstimator, Statement, Stored
 from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
@@ -88,6 +88,10 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         """Fit rows in partitions, where the estimator can."""
         advice = "BayesianLogisticRegression, BayesianPoissonRegression and BayesianLinearRegression take partitions."
         raise problem(type(self).__name__, "X is a collection of Dask's", "a table in memory: X.compute()", advice)
+
+    def _columns(self) -> list[str]:
+        """The names of the columns of X."""
+        return list(getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)]))
 
     @property
     def _of_function(self) -> bool:
@@ -225,6 +229,10 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             if eval_gradient:
                 raise ValueError("Gradient can only be evaluated for theta!=None")
             return np.float64(self.elbo_)
+        if isinstance(self.solution_, PartitionedSolution):
+            got = "the rows of the fit are in partitions, and not held here"
+            advice = "Fit with the hyperparameters held for another theta."
+            raise problem(type(self).__name__, got, "theta = None", advice)
         family = self._latent.family()
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(

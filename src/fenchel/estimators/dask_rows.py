@@ -45,7 +45,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FEWEST = 4096  # rows of a sample; a smaller table is its own sample
 _LARGEST = 65536  # rows of a sample
 _NUMBERS = 1 << 23  # entries of a sample; wide tables have fewer rows in theirs
-_DEFAULTS = {"trials": 1.0}
+ROW_DEFAULTS = {"trials": 1.0}
 
 
 def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
@@ -93,13 +93,13 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     rows = Partitions.of(where, X=X, y=y, weight=weight, **beside)
     file = None if checkpoint is None else Checkpoint(where, checkpoint)
     rows = replace(rows, kept=None if file is None else file.path)
-    table = LinearTable(where, _read_names(estimator, rows, X), tuple(beside))
-    found = _surveyed(rows, table)
+    table = LinearTable(where, column_names(estimator, rows, X), tuple(beside))
+    found = surveyed(rows, table)
     columns: TableMoments = found["columns"]
     target, labels = estimator._read_partitions(found["values"])
     likelihood, D = target.likelihood, len(table.names)
     if likelihood.row_parameters:  # readers add them
-        likelihood = likelihood.with_rows(**{key: _DEFAULTS.get(key) for key in likelihood.row_parameters})
+        likelihood = likelihood.with_rows(**{key: ROW_DEFAULTS.get(key) for key in likelihood.row_parameters})
     target = replace(target, likelihood=likelihood)
     own = estimator.learn_likelihood and likelihood.theta.size > 0
     latent, mean = estimator._latent_of(columns.columns(), np.zeros((1, D)), target, own)
@@ -108,19 +108,20 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     theta = bool((estimator.learn_variance or own) and latent.groups.max(initial=-1) >= 0)
     learning = Learning.of(theta, likelihood if own else None, target.y)
     if file is not None:
-        file.describe(_settings(estimator, table, target), _measured(found))
+        file.describe(fit_settings(estimator, table, target), measured_numbers(found))
     task = PartitionedProblem(rows, reader, likelihood, GroupedVariances(latent.family()), learning)
     few = InMemory(where, joined(found["sample"])) if "sample" in found else None
     learned = fit_weights(task, tol=estimator._inner_tol(), sample=few, checkpoint=file)
     estimator._take(learned, target, latent, mean)
 
 
-def _surveyed(rows: Partitions, table: LinearTable) -> Sums:
-    """The first pass; weights must be numbers of rows."""
+def surveyed(rows: Partitions, table: LinearTable, least: int | None = None) -> Sums:
+    """The first pass; weights must be numbers of rows. A sample has ``least`` rows or more."""
+    fewest = _FEWEST if least is None else least
 
     def measured() -> Sums:
-        largest = min(_LARGEST, max(_FEWEST, _NUMBERS // len(table.names)))
-        sample = -(-_FEWEST // rows.count), -(-largest // rows.count)
+        largest = max(fewest, min(_LARGEST, max(_FEWEST, _NUMBERS // len(table.names))))
+        sample = -(-fewest // rows.count), -(-largest // rows.count)
         found: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
         return found
 
@@ -137,7 +138,7 @@ def _surveyed(rows: Partitions, table: LinearTable) -> Sums:
     return found
 
 
-def _read_names(estimator: LinearModel, rows: Partitions, X: Any) -> tuple[str, ...]:
+def column_names(estimator: Any, rows: Partitions, X: Any) -> tuple[str, ...]:
     """The columns of X; ``n_features_in_`` and ``feature_names_in_`` are set as scikit-learn would set them."""
     where = type(estimator).__name__
 
@@ -164,7 +165,7 @@ def _read_names(estimator: LinearModel, rows: Partitions, X: Any) -> tuple[str, 
     return tuple(estimator._columns())
 
 
-def _settings(estimator: LinearModel, table: LinearTable, target: Target) -> dict[str, Any]:
+def fit_settings(estimator: Any, table: LinearTable, target: Target) -> dict[str, Any]:
     """What a checkpoint must agree in, as text; the tolerance may be another."""
     params = {key: value for key, value in estimator.get_params(deep=False).items() if key not in ("tol", "progress")}
     text = {key: repr(value.tolist() if isinstance(value, np.ndarray) else value) for key, value in params.items()}
@@ -173,7 +174,7 @@ def _settings(estimator: LinearModel, table: LinearTable, target: Target) -> dic
     return {"estimator": table.where, **text, **columns}
 
 
-def _measured(found: Sums) -> np.ndarray:
+def measured_numbers(found: Sums) -> np.ndarray:
     """Numbers that tell one table from another."""
     columns, y = found["columns"], found["values"].moments
     mean, sd, _, _ = columns.columns()

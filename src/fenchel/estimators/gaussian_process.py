@@ -181,6 +181,25 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
         from .inducing_latent import inducing_or_exact
 
+        name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
+        self.X_train_ = np.array(X) if self.copy_X_train else X
+        latent, kernel = self._process(self.X_train_, target, weights)
+        latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
+        if latent.approximates and self._own_optimizer is not None:
+            raise problem(name, "a function as optimizer and inducing points", "optimizer='fmin_l_bfgs_b'")
+        if not latent.approximates:
+            n_theta = kernel.n_dims if self.optimizer else 0
+            announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)
+        with says_when_full(name, latent.device, _DEVICE_ADVICE):
+            self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+        self._reported(latent, kernel)
+        if latent.interrupt is not None:
+            raise latent.interrupt  # with the best fit so far in place
+        warn_unrelated(name, self.kernel_, self.X_train_)
+        return self
+
+    def _process(self, X: np.ndarray, target: Target, weights: Any) -> tuple[KernelLatent, Any]:
+        """The process, and its kernel as given or chosen by the evidence, in the units of y."""
         name, own, given, units = type(self).__name__, self._learns_likelihood, self.mean, self._units
         device = find_device(name, self._tensor_device if self.device is None else self.device)
         if isinstance(given, str):
@@ -192,14 +211,13 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             )
         v = float(positive(name, "intercept_variance", np.float64(self.intercept_variance)))
         level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
-        self.X_train_ = np.array(X) if self.copy_X_train else X
-        latent, learned = KernelLatent(None, self.X_train_, mean, level), self.optimizer is not None
+        latent = KernelLatent(None, X, mean, level)
         warm = self.warm_start and hasattr(self, "kernel_")
         if warm:
             chosen = ChosenKernel(clone(self.kernel_))
         elif self.kernel is not None:
             chosen = ChosenKernel(own_kernel(name, self.kernel, X))
-        elif learned:
+        elif self.optimizer is not None:
             chosen = chosen_kernel(target, weights, latent, own)
         else:
             chosen = ChosenKernel(kernel_starts(target, weights, latent)[0])
@@ -207,24 +225,22 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             chosen = chosen.divided(units.sd**2)
         kernel = chosen.kernel
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
-        n_theta, handed_on = kernel.n_dims if self.optimizer else 0, self._handed_on
         latent = replace(latent, kernel=in_units(kernel, units.sd**2), theta=chosen.theta, device=device)
         latent = replace(latent, shrinks=chosen.shrinks and not self.integrate, optimizer=self._own_optimizer)
-        latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
-        if latent.approximates and self._own_optimizer is not None:
-            raise problem(name, "a function as optimizer and inducing points", "optimizer='fmin_l_bfgs_b'")
-        if not latent.approximates:
-            announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on, device)
-        with says_when_full(name, device, _DEVICE_ADVICE):
-            self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
-        self.mean_ = mean + self._shift
-        if units.sd != 1.0:
+        return latent, kernel
+
+    def _reported(self, latent: KernelLatent, kernel: Any) -> None:
+        """The kernel as learned, and what an approximation costs."""
+        self.mean_ = latent.mean + self._shift
+        if self._units.sd != 1.0:
             self.theta_names_ = [each.removeprefix("k2__") for each in self.theta_names_]
         self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
-        if latent.interrupt is not None:
-            raise latent.interrupt  # with the best fit so far in place
-        warn_unrelated(name, self.kernel_, self.X_train_)
+
+    def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
+        from .dask_processes import fit_process
+
+        fit_process(self, X, y, weight, checkpoint, **rows)
         return self
 
     @property
@@ -238,6 +254,21 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     def _overwrite(self, theta: np.ndarray) -> None:
         self.kernel_.theta = theta
+
+    def _take(self, found: Learned, target: Target, latent: KernelLatent) -> None:
+        """Keep what a fit of partitions found."""
+        self._target, self._latent, self._weights, self.integrated_ = target, latent, None, None
+        self._keep(found, latent.family())
+        self._reported(latent, latent.kernel)
+
+    def save(self, path: Any) -> Any:
+        check_is_fitted(self)
+        if self._latent.in_partitions:
+            got = "a Gaussian process of rows in partitions cannot be saved"
+            raise problem("save", got, "a fit in memory", "pickle and joblib keep it.")
+        return super().save(path)
+
+    save.__doc__ = LatentGaussianEstimator.save.__doc__
 
     def summary(self) -> str:
         """A page on the fit: how far it is from the best Gaussian, and what an approximation of the process costs."""

@@ -24,7 +24,7 @@ from .gaussian_process import KernelLatent
 from .latent import with_prior
 
 _BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
-_TOL = 1e-8  # relative gap of the fits, at most: beyond, a pass over many rows buys nothing
+LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing
 
 
 @dataclass
@@ -38,12 +38,18 @@ class InducingLatent(KernelLatent):
         Nats of elbo that the points may cost.
     result : InducingFit, once it is fitted
     interrupt : KeyboardInterrupt, where one ended the fit
+    centre_of_prior : array, optional
+        Of the logs of lengths that shrink; where the kernel stands by default.
+    in_partitions : bool
+        Whether the rows of the fit are elsewhere, and X are its points.
     """
 
     n_inducing: Any = "auto"
     loss: float | None = None
     result: InducingFit | None = None
     interrupt: KeyboardInterrupt | None = None
+    centre_of_prior: np.ndarray | None = None
+    in_partitions: bool = False
     approximates: ClassVar[bool] = True
 
     @property
@@ -56,13 +62,16 @@ class InducingLatent(KernelLatent):
         return None if self.result is None else pd.DataFrame(self.result.stages)
 
     def sentences(self) -> list[str]:
-        return [] if self.result is None else [self.result.loss.sentence, self.result.ending]
+        if self.result is None:
+            return []
+        gap = f"within {self.result.learned.solution.gap:.2g} nats of the best Gaussian of these points"
+        return [gap, self.result.loss.sentence, self.result.ending]
 
     def family(self) -> InducingCovariance:
         points = self.X[:1] if self.result is None else self.result.family.points
         mean = np.reshape(self.mean, (1, -1))
         out = InducingCovariance(self.kernel, self.inputs, points, offset=mean, level=self.level)
-        return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
+        return with_prior(out, range(1, self.kernel.n_dims), self.centre_of_prior) if self.shrinks else out
 
     @cached_property
     def _asked(self) -> tuple[InducingCovariance, int]:
@@ -77,13 +86,13 @@ class InducingLatent(KernelLatent):
             warnings.warn(f"{target.where}: {said}", UserWarning, stacklevel=callers_line())
         options.pop("rng", None)
         options.pop("n_jobs", None)  # of several starts
+        options["tol"] = max(LEARNING_TOL, options["tol"])
         return self._found(target, family, learn_likelihood=own, theta=self.theta, **options)
 
     def fitted(self, target: Target, family: Family, **options: Any) -> Learned:
         return self._found(target, family, learn_theta=False, **options)
 
     def _found(self, target: Target, family: Any, **options: Any) -> Learned:
-        options["tol"] = max(_TOL, options["tol"])
         settings = {"n_inducing": self.n_inducing, "loss": self.loss}
         try:
             self.result = learn_inducing(target.likelihood, family, target.y, **settings, **options)

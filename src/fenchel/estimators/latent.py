@@ -27,11 +27,15 @@ F = TypeVar("F", bound=Family)
 _WEAK = 2.0  # sd of the log of a hyperparameter that has no prior, about where it starts
 
 
-def with_prior(family: F, entries: Sequence[int] | None = None) -> F:
-    """The family, each entry of theta, or some, N(start, 2^2) where it states no prior: a flat one has no integral."""
+def with_prior(family: F, entries: Sequence[int] | None = None, centre: np.ndarray | None = None) -> F:
+    """The family, each entry of theta, or some, N(start, 2^2) where it states no prior: a flat one has no integral.
+
+    ``centre`` (n_theta,) is in the place of the start.
+    """
     if family._log_prior is None:
         which = range(family.theta.size) if entries is None else entries
-        family._log_prior = independent({i: Normal(float(family.theta[i]), _WEAK) for i in which})
+        about = family.theta if centre is None else centre
+        family._log_prior = independent({i: Normal(float(about[i]), _WEAK) for i in which})
     return family
 
 
@@ -69,6 +73,7 @@ Moments = tuple[np.ndarray, np.ndarray]
 class Latent(ABC):
     """A family of priors for the rows of a fit, and what it says of others."""
 
+    in_partitions = False  # whether the rows of the fit are elsewhere, and it cannot be stated without them
     roots: list[np.ndarray] | None = None  # T T' = Cov of the weights, where prediction needs no rows of the fit
 
     @abstractmethod

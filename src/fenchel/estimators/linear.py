@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import gates
 from ..checks import choice, numeric, positive, problem
-from ..distributed import PartitionedSolution
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..hyperparameters.weights import laplace_theta
 from ..inputs.fixed_columns import centres_and_units
@@ -240,20 +239,8 @@ class LinearModel(LatentGaussianEstimator):
     def _centred(self) -> bool:
         return bool(self.fit_intercept) and not is_classifier(self)
 
-    def _columns(self) -> list[str]:
-        return list(getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)]))
-
     def _table(self, X: Any) -> Any:
         return validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
-
-    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True) -> Any:
-        check_is_fitted(self)
-        if theta is not None and isinstance(self.solution_, PartitionedSolution):
-            got = "the rows of the fit are in partitions, and not held here"
-            raise problem(type(self).__name__, got, "theta = None", "Fit with learn_variance=False for another theta.")
-        return super().log_marginal_likelihood(theta, eval_gradient, clone_kernel)
-
-    log_marginal_likelihood.__doc__ = LatentGaussianEstimator.log_marginal_likelihood.__doc__
 
     @property
     def coef_cov_(self) -> np.ndarray:

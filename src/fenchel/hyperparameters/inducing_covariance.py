@@ -23,7 +23,7 @@ from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_n
 from ..linalg.dense import diagonal_of, set_diagonal
 from ..linalg.machine import over_rows
 from ..priors.base import NewRows
-from ..priors.inducing import InducingPoints
+from ..priors.inducing import FeatureRows, InducingPoints
 from ..solvers.solution import Solution
 from .base import offset_at
 from .kernel import KernelCovariance
@@ -111,7 +111,7 @@ class InducingCovariance(KernelCovariance):
                 A = A + weight[:, None] * (G @ rest)
             return A
 
-        B = _products(means, left, M) if Lam is None else None
+        B = products_at_optimum(means, left, M) if Lam is None else None
         return feature_slopes(prior, adjoint, namespace(post.lam).sum(post.lam, axis=1), B)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
@@ -140,23 +140,36 @@ def feature_slopes(
 
     ``B``: G' A of the points, where it is known; it is symmetric at the optimum.
     """
-    rows, kernel = prior.rows, prior.kernel
-    M, Z, U = rows.points.shape[0], rows.points, rows.U
+    rows, M = prior.rows, prior.rows.points.shape[0]
 
     def one(some: slice) -> np.ndarray:
-        X = rows.X[some, :]
-        K = cross(kernel, X, Z)
-        G = rows.of_cross(K)
-        A = adjoint(some, G)[:, :M]
-        slopes = cross_slopes(kernel, X, Z, A @ U.T, K) + variance_slopes(kernel, X, -0.5 * lam[some])
+        slopes, G, A = row_slopes(rows, rows.X[some, :], lambda G: adjoint(some, G), lam[some])
         return np.concatenate([slopes, np.zeros(0) if B is not None else to_numpy(G[:, :M].T @ A).ravel()])
 
     total = np.asarray(sum(over_rows(rows.shape[0], rows.shape[1], one, is_numpy(lam))))
     n = total.size - (M * M if B is None else 0)
     inner = asarray(total[n:].reshape(M, M), lam) if B is None else B
-    G_MM = -0.25 * (U @ (inner + inner.T) @ U.T)
+    return np.asarray(total[:n] + point_slopes(prior, inner))
+
+
+def row_slopes(
+    rows: FeatureRows, X: Array, adjoint: Callable[[Array], Array], lam: Array
+) -> tuple[np.ndarray, Array, Array]:
+    """<A L^-1, dK_NM> - 1/2 lam' d diag(K) of some rows X, with their features G and A = adjoint(G) of the points."""
+    kernel, Z = rows.kernel, rows.points
+    K = cross(kernel, X, Z)
+    G = rows.of_cross(K)
+    A = adjoint(G)[:, : Z.shape[0]]
+    slopes = cross_slopes(kernel, X, Z, A @ rows.U.T, K) + variance_slopes(kernel, X, -0.5 * lam)
+    return slopes, G, A
+
+
+def point_slopes(prior: InducingPoints, B: Array) -> np.ndarray:
+    """-1/2 <L^-T B L^-1, dK_MM>: what the covariance of the points adds to the slopes."""
+    U, Z = prior.rows.U, prior.rows.points
+    G_MM = -0.25 * (U @ (B + B.T) @ U.T)
     G_MM = set_diagonal(G_MM, (1.0 + prior.jitter) * diagonal_of(G_MM))
-    return np.asarray(total[:n] + cross_slopes(kernel, Z, Z, G_MM))
+    return cross_slopes(prior.kernel, Z, Z, G_MM)
 
 
 def _unexplained(post: Any, C: int) -> list[tuple[int, int, Array]]:
@@ -175,7 +188,7 @@ def _from_identity(V: Array) -> Array:
     return set_diagonal(-V, 1.0 - diagonal_of(V))
 
 
-def _products(means: Array, left: list[tuple[int, int, Array]], M: int) -> Array:
+def products_at_optimum(means: Array, left: list[tuple[int, int, Array]], M: int) -> Array:
     """B = m m' + (I - V) V^-1 (I - V), summed over classes, of the points alone."""
     total = means[:M, :] @ means[:M, :].T
     for _, _, rest in left:

@@ -226,6 +226,21 @@ def _grown(
     return finished
 
 
+def curvature_by_slopes(evidence: Evidence, found: Learned) -> np.ndarray:
+    """-d2 objective / d theta2 where a search ended, by differences of slopes, positive semidefinite."""
+    theta, (low, high) = found.theta, evidence.bounds.T
+    evidence.begin(found.solution)
+    evidence.allowed_gap = None
+    rows = []
+    for i in range(theta.size):
+        there = theta.copy()
+        there[i] += DIFFERENCE if theta[i] + DIFFERENCE <= high[i] else -min(DIFFERENCE, theta[i] - low[i])
+        step = there[i] - theta[i]
+        rows.append((found.gradient - evidence(there)[1]) / step if step else np.zeros(theta.size))
+    values, vectors = np.linalg.eigh(0.5 * (np.array(rows) + np.array(rows).T))
+    return np.asarray((vectors * np.abs(values)) @ vectors.T)
+
+
 class _Run:
     """The state of one search: the family with its points, theta, and the last fit."""
 
@@ -256,6 +271,12 @@ class _Run:
         """What was learned last, once there is something."""
         assert self.learned is not None
         return self.learned
+
+    @property
+    def last_evidence(self) -> Evidence:
+        """Of the last search."""
+        assert self.evidence is not None
+        return self.evidence
 
     def points(self, points: Array) -> None:
         self.family = self.family.with_points(points)
@@ -336,7 +357,7 @@ class _Run:
         if self.learn_theta:
             evidence.allowed_gap = 0.0
             if few is not None:
-                evidence.known_curvature = few.curvature()
+                evidence.known_curvature = curvature_by_slopes(few.last_evidence, few.found)
             value, slope = evidence(theta)
             start = Evaluated(value, theta, slope, evidence.solution, evidence.prior)
             options = SearchOptions(ftol=rise / max(1.0, abs(value)), accepts_flat=True, rise=rise)
@@ -356,22 +377,6 @@ class _Run:
         self.n_evaluations += evidence.n_evaluations
         self.n_newton += evidence.n_newton
         found.n_evaluations, found.n_newton = self.n_evaluations, self.n_newton
-
-    def curvature(self) -> np.ndarray:
-        """-d2 objective / d theta2 where the search ended, by differences of slopes, positive semidefinite."""
-        evidence, theta, (low, high) = self.evidence, self.found.theta, self.evidence.bounds.T  # type: ignore[union-attr]
-        assert evidence is not None
-        evidence.begin(self.found.solution)
-        evidence.allowed_gap, here = None, self.found.gradient
-        rows = []
-        for i in range(theta.size):
-            there = theta.copy()
-            there[i] += DIFFERENCE if theta[i] + DIFFERENCE <= high[i] else -min(DIFFERENCE, theta[i] - low[i])
-            step = there[i] - theta[i]
-            rows.append((here - evidence(there)[1]) / step if step else np.zeros(theta.size))
-        H = 0.5 * (np.array(rows) + np.array(rows).T)
-        values, vectors = np.linalg.eigh(H)
-        return np.asarray((vectors * np.abs(values)) @ vectors.T)
 
     def marginals_of(self, family: InducingCovariance) -> Any:
         """Mean and variance of eta under this fit at the rows of another family; None for several predictors."""

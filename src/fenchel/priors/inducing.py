@@ -165,6 +165,23 @@ class RemadeRows(Dense):
             return points
         return np.concatenate([points, made.level**0.5 * np.sum(a, axis=0, keepdims=True)])
 
+    def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
+        """rowsum((K_NM (L^-T U))^2): one product in the place of two."""
+        made, U = self.X, to_numpy(U)
+        M = made.points.shape[0]
+        inner, constant = to_numpy(made.U) @ U[:M], made.level**0.5 * U[M:].sum(axis=0)
+        constant = constant if last is None else constant + last
+        out = np.empty(self.shape[0])
+
+        def stretch(start: int, stop: int) -> None:
+            for some in blocks(start, stop, max(M, U.shape[1])):
+                each = cross(made.kernel, made.X[some], made.points) @ inner
+                each += constant
+                np.einsum("ij,ij->i", each, each, out=out[some])
+
+        on_every_core(self.shape[0], M, stretch)
+        return out
+
     def take(self, rows: Any) -> Dense:
         return self.X.at(self.X.X[rows]).design()[0]
 

@@ -1,0 +1,164 @@
+"""Gaussian processes of rows in Dask collections, against the same rows in memory."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from fenchel.distributed import Checkpoint, Interrupted
+from fenchel.distributed import inducing_passes as passes
+from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
+from fenchel.hyperparameters import InducingCovariance, approximation_loss
+from fenchel.likelihoods import Gaussian
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+
+RNG = np.random.default_rng(0)
+N = 700
+X = RNG.normal(size=(N, 2))
+F = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1]
+EXPOSURE = RNG.uniform(0.5, 2.0, N)
+KERNEL = ConstantKernel(1.0, (1e-2, 1e3)) * RBF([1.0, 1.0], (1e-1, 1e2))
+CASES = {
+    "labels": (GaussianProcessClassifier, np.where(F + RNG.logistic(size=N) > 0.0, "yes", "no"), {}),
+    "counts": (GaussianProcessPoissonRegressor, RNG.poisson(EXPOSURE * np.exp(F)), {"exposure": EXPOSURE}),
+    "classes": (
+        GaussianProcessClassifier,
+        np.argmax(np.column_stack([F, -F, 0.0 * F]) + RNG.gumbel(size=(N, 3)), axis=1),
+        {},
+    ),
+    "regressor": (GaussianProcessRegressor, F + 0.3 * RNG.normal(size=N), {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def parts(*arrays, cut=150):
+    return [da.from_array(x, chunks=(cut, *x.shape[1:])) for x in arrays]
+
+
+def fitted(case, in_memory, **options):
+    make, y, beside = CASES[case]
+    if case == "regressor" and "optimizer" in options:
+        options["likelihood"] = Gaussian(0.1)
+    model = make(options.pop("kernel", KERNEL), approximation="inducing", **options)
+    if in_memory:
+        return model.fit(X, y, **beside)
+    (there, target), rest = parts(X, y), {key: parts(x)[0] for key, x in beside.items()}
+    return model.fit(there, target, **rest)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_with_theta_and_points_held_it_is_the_fit_in_memory(case):
+    held = {"optimizer": None, "n_inducing": X[:25], "tol": 1e-13}
+    ours, memory = fitted(case, False, **held), fitted(case, True, **held)
+    assert ours.elbo_ == pytest.approx(memory.elbo_, rel=1e-10)
+    (h, rho), (mean, variance) = ours.latent_mean_and_variance(X), memory.latent_mean_and_variance(X)
+    missing = np.sqrt(2.0 * (ours.gap_ + memory.gap_))  # posterior sds: what the gaps leave
+    assert missing < 1e-4
+    assert (np.abs(h - mean) <= missing * np.sqrt(variance) + 1e-8).all()
+    np.testing.assert_allclose(rho, variance, rtol=4.0 * missing + 1e-8)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_theta_is_learned_as_in_memory(case):
+    ours = fitted(case, False, n_inducing=20, loss=0.1)
+    assert ours.converged_
+    points = ours._latent.result.family.points
+    memory = fitted(case, True, n_inducing=points, loss=0.1)
+    assert ours.elbo_ == pytest.approx(memory.elbo_, abs=0.05)
+    there = ours.predict(parts(X)[0])
+    same = np.asarray(there) == ours.predict(X)
+    assert same.all() if case in ("labels", "classes") else np.allclose(there, ours.predict(X), rtol=1e-10)
+    assert ours.approximation_["n_inducing"].tolist() == [20]
+    assert "passes over all rows" in ours.summary()
+    assert "inducing points cost at most" in ours.summary()
+
+
+def test_slopes_in_theta_are_those_of_differences():
+    """Of the best elbo at theta, over two partitions of labels."""
+    held = {"optimizer": None, "n_inducing": X[:15], "tol": 1e-13}
+
+    def elbo(theta):
+        return fitted("labels", False, kernel=KERNEL.clone_with_theta(theta), **held).elbo_
+
+    seen = {}
+    plain = passes.InducingPasses.run
+
+    def run(self, start, learn_theta):
+        found, outcome, task = plain(self, start, learn_theta)
+        seen["slopes"] = self.slopes(task, outcome)
+        return found, outcome, task
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes.InducingPasses, "run", run)
+        fitted("labels", False, **held)
+    expected = [(elbo(KERNEL.theta + e) - elbo(KERNEL.theta - e)) / 2e-3 for e in 1e-3 * np.eye(3)]
+    np.testing.assert_allclose(seen["slopes"], expected, rtol=1e-5, atol=1e-4)
+
+
+def test_the_cost_of_points_is_that_of_all_pairs():
+    """Within its standard error; white noise of the kernel is counted exactly."""
+    kernel = 2.0 * RBF(0.7) + WhiteKernel(0.05)
+    held = {"optimizer": None, "n_inducing": X[:30], "kernel": kernel}
+    for case in ("labels", "counts"):
+        ours, memory = fitted(case, False, **held), fitted(case, True, **held)
+        latent = memory._latent
+        family = InducingCovariance(kernel, X, X[:30], offset=np.reshape(latent.mean, (1, -1)), level=latent.level)
+        plain = approximation_loss(memory.solution_, family.at(family.theta), enough=np.inf)
+        error = ours.approximation_["standard_error"].iloc[0]
+        assert 0.0 < error < 0.3 * plain.bound
+        assert abs(ours.approximation_loss_ - plain.bound) < 4.0 * error
+
+
+def test_a_checkpoint_goes_on_with_the_same_points(tmp_path, monkeypatch):
+    make, y, _ = CASES["labels"]
+    rows, whole = parts(X, y), fitted("labels", False, n_inducing=20, loss=0.1)
+    saved, n = Checkpoint.save, [0]
+
+    def save(self, state):
+        saved(self, state)
+        n[0] += 1
+        if n[0] == 2:
+            raise Interrupted("gone")
+
+    monkeypatch.setattr(Checkpoint, "save", save)
+    model = make(KERNEL, approximation="inducing", n_inducing=20, loss=0.1)
+    with pytest.raises(Interrupted):
+        model.fit(*rows, checkpoint=tmp_path / "kept")
+    again = make(KERNEL, approximation="inducing", n_inducing=20, loss=0.1).fit(*rows, checkpoint=tmp_path / "kept")
+    assert again.elbo_ == pytest.approx(whole.elbo_, abs=0.05)
+    np.testing.assert_array_equal(again._latent.result.family.points, whole._latent.result.family.points)
+    other = make(KERNEL, approximation="inducing", n_inducing=21, loss=0.1)
+    with pytest.raises(ValueError, match="n_inducing differ"):
+        other.fit(*rows, checkpoint=tmp_path / "kept")
+
+
+def test_what_partitions_cannot_do_is_refused(tmp_path):
+    make, y, _ = CASES["labels"]
+    rows = parts(X, y)
+    with pytest.raises(ValueError, match="approximation"):
+        make(KERNEL, approximation=None).fit(*rows)
+    with pytest.raises(ValueError, match="integrate"):
+        make(KERNEL, integrate=True).fit(*rows)
+    model = fitted("labels", False, optimizer=None, n_inducing=X[:10])
+    with pytest.raises(ValueError, match="partitions"):
+        model.log_marginal_likelihood(model.theta_)
+    with pytest.raises(ValueError, match="normalize_y"):
+        GaussianProcessRegressor(KERNEL, normalize_y=True).fit(parts(X)[0], parts(F)[0])
+    with pytest.raises(ValueError, match="saved"):
+        model.save(tmp_path / "model")
+
+
+def test_a_kernel_is_chosen_and_frames_are_read():
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=CASES["labels"][1], w=1.0)
+    table = dd.from_pandas(frame, npartitions=3)
+    model = GaussianProcessClassifier(n_inducing=15).fit(table[["a", "b"]], table["y"], sample_weight=table["w"])
+    assert model.kernel_choice_ is not None
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert np.asarray(model.predict_proba(table[["a", "b"]])).shape == (N, 2)
