@@ -43,7 +43,7 @@ class Model:
         self.offset = np.broadcast_to(offset, (self.n,))
         place = self.d * group[:, None] + np.arange(self.d)
         Z = sp.csr_array((A.ravel(), (np.repeat(np.arange(self.n), self.d), place.ravel())), (self.n, self.G * self.d))
-        Q = sp.block_diag([*[P] * self.G, np.eye(self.p) / coefficient_sd**2], format="csc")
+        Q = sp.block_diag([*[sp.csc_array(P)] * self.G, sp.eye_array(self.p) / coefficient_sd**2], format="csc")
         self.W = sp.csr_array(sp.hstack([Z, sp.csr_array(X)]))
         self.prior = SparsePrecision(Q, design=self.W, offset=self.offset)
 

@@ -13,7 +13,7 @@ from fenchel import terms
 from fenchel.hyperparameters import HalfNormal, Normal, PCDeviation
 from fenchel.priors.sparse import SparsePrecision
 from fenchel.terms import DataTable, Kind, SumOfTerms, Term
-from fenchel.terms.base import typical
+from fenchel.terms.grouped import typical
 
 N = 40
 RING = np.roll(np.eye(8), 1, axis=0) + np.roll(np.eye(8), -1, axis=0)
