@@ -190,6 +190,18 @@ def test_an_unseen_level_is_never_the_reference(data):
         numbered.predict(data.head(3).assign(g=77))
 
 
+@pytest.mark.parametrize("right", ["x + p", "x * p", "x + C(p, contr.sum)", "p + s(x, by=p)"])
+@pytest.mark.parametrize("levels", [[1, 2, 3], [False, True], [0.5, 1.5, 2.5]], ids=str)
+def test_a_factor_of_numbers_is_a_factor_at_new_rows_of_numbers(data, right, levels):
+    p = np.array(levels)[np.arange(len(data)) % len(levels)]
+    fit = fenchel.fit(f"y ~ {right}", data.assign(p=pd.Categorical(p)))
+    expected = fit.predict()[: len(levels)].tolist()  # rows of the fit itself
+    for column in (p, p.astype(object), p.astype(float)):
+        assert fit.predict(data.assign(p=column).head(len(levels))).tolist() == pytest.approx(expected)
+    made = fit.means("p", at={"x": [0.3]})["estimate"].tolist()
+    assert made == pytest.approx(fit.predict(pd.DataFrame({"p": pd.Categorical(levels), "x": 0.3})).tolist())
+
+
 def test_empty_categories(data):
     wide = data.assign(f=pd.Categorical(data.f, ["c", "none", "b", "a"]), g=pd.Categorical(data.g, range(12)))
     fit = fenchel.fit("y ~ f + (1|g)", wide)

@@ -213,7 +213,7 @@ class Expression:
             self._check_levels(frame)
         else:
             self.kinds = {name: DataColumn("Model", name, frame[name]).kind for name in self.names}
-        frame = _without_empty_levels(frame, self.names, self.factors if new else {})
+        frame = _without_empty_levels(frame, self.names, self.factors if new else {}, self.kinds)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", DataMismatchWarning)
@@ -378,11 +378,12 @@ def _plain(error: Exception) -> str:
     return (inner[1] if inner else text.split("\n")[0]).strip().rstrip(".")
 
 
-def _without_empty_levels(frame: pd.DataFrame, names: list[str], levels: dict[str, list[Hashable]]) -> pd.DataFrame:
-    """Categories that no row has are no levels of a factor; those of new rows are the fit's."""
-    full = [n for n in names if is_categorical(frame[n]) and not is_date(frame[n])]
-    made = {
-        n: frame[n].cat.set_categories(levels[n]) if n in levels else frame[n].cat.remove_unused_categories()
-        for n in full
-    }
+def _without_empty_levels(
+    frame: pd.DataFrame, names: list[str], levels: dict[str, list[Hashable]], kinds: dict[str, Kind]
+) -> pd.DataFrame:
+    """Categories that no row has are no levels of a factor; those of new rows are the fit's, numbers or not."""
+    factors = [n for n in names if n in levels and kinds[n] is Kind.CATEGORIES]
+    full = [n for n in names if (is_categorical(frame[n]) or n in factors) and not is_date(frame[n])]
+    held = {n: frame[n].astype("category").cat for n in full}
+    made = {n: c.set_categories(levels[n]) if n in levels else c.remove_unused_categories() for n, c in held.items()}
     return frame.assign(**made) if full else frame
