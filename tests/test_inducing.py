@@ -212,6 +212,29 @@ def test_the_bound_is_never_below_the_loss_and_not_far_above(kind, D):
             assert bound <= 3.0 * loss
 
 
+@pytest.mark.filterwarnings("ignore")  # fits that are cut off
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bound_holds_for_any_rows_and_for_fits_that_have_not_converged(kind, seed):
+    """Weights, of which some are 0, offsets, white noise, duplicated rows, any points, variances from 1e-2 to 1e2."""
+    rng = np.random.default_rng(seed)
+    n = (1, 2, 9, 20, 30, 40)[seed]
+    X, every = problems(n, 2, seed)
+    likelihood, y = every[kind]
+    X[n // 2 :: 3] = X[0]
+    kernel = 10.0 ** rng.uniform(-2.0, 2.0) * sk.Matern(10.0 ** rng.uniform(-0.5, 0.5), nu=1.5) + sk.WhiteKernel(0.01)
+    level, offset, weights = seed % 2 * 4.0, rng.normal(size=n), rng.uniform(0.2, 4.0, n) * (rng.random(n) < 0.8)
+    weights[0] = 1.0
+    points = X[: 1 + n // 3] if seed % 3 else rng.normal(size=(1 + n // 4, 2))
+    exact = fenchel.infer(likelihood, DenseCovariance(kernel(X) + level, offset=offset), y, weights=weights, tol=1e-10)
+    prior = InducingPoints(kernel, X, points, offset=offset, level=level)
+    for run in ({"tol": 1e-10}, {"tol": 1e-2}, {"max_iter": 1}):
+        few = fenchel.infer(likelihood, prior, y, weights=weights, **run)
+        for enough in (0.0, np.inf):
+            lost = exact.elbo - few.elbo
+            assert lost <= approximation_loss(few, prior, enough=enough).bound + 1e-8 * max(1.0, abs(exact.elbo))
+
+
 @pytest.mark.parametrize("kind", ["counts", "softmax"])
 def test_the_estimate_from_sampled_rows_is_that_of_all_pairs(kind, monkeypatch):
     X, every = problems(300)
@@ -397,7 +420,7 @@ def test_the_prior_refuses_what_is_none():
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(1.0), Binomial(2.0, bound="tilted")])
-def test_rows_whose_means_say_nothing_have_a_loss(likelihood):
+def test_rows_whose_means_say_nothing_have_a_loss(likelihood, monkeypatch):
     """y is where the prior is, so that alpha is 0 in every row, and what the points cost is in the variances."""
     X = np.linspace(-3.0, 3.0, 40)[:, None]
     y = np.zeros(40) if likelihood.name == "Gaussian" else np.ones(40)
@@ -405,6 +428,26 @@ def test_rows_whose_means_say_nothing_have_a_loss(likelihood):
     few = fenchel.infer(likelihood, prior, y)
     exact = fenchel.infer(likelihood, DenseCovariance(sk.RBF(0.5)(X)), y)
     assert 1.0 < exact.elbo - few.elbo <= approximation_loss(few, prior).bound
+    monkeypatch.setattr(inducing_loss, "PAIRS", 1.0)  # nothing is drawn of sums that are 0
+    assert exact.elbo - few.elbo <= approximation_loss(few, prior).bound
+
+
+def test_a_kernel_that_is_fixed_has_nothing_to_learn(monkeypatch):
+    X, every = problems(300)
+    kernel = sk.ConstantKernel(2.0, "fixed") * sk.RBF(0.7, "fixed")
+    family = InducingCovariance(kernel, X, X[:1], level=3.0)
+    monkeypatch.setattr(inducing_learning, "SAMPLE_ROWS", 50)
+    monkeypatch.setattr(inducing_learning, "SAMPLE_SHARE", 1)
+    likelihood, y = every["counts"]
+    few = learn_inducing(likelihood, family, y, n_inducing=20)
+    prior = InducingPoints(kernel, X, few.family.points, level=3.0)
+    assert few.learned.solution.elbo == pytest.approx(fenchel.infer(likelihood, prior, y).elbo, abs=1e-5)
+    noisy, y = every["gaussian"]
+    found = learn_inducing(noisy, family, y, n_inducing=20, loss=1e-3).learned
+    assert abs(found.gradient).max() < 0.1  # of the noise alone
+    assert found.gradient.size == 1
+    with pytest.raises(ValueError, match="n_inducing = 0; expected an integer >= 1"):
+        learn_inducing(noisy, family, y, n_inducing=0)
 
 
 def test_few_rows_end_because_of_the_bound():

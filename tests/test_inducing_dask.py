@@ -79,6 +79,14 @@ def test_theta_is_learned_as_in_memory(case):
     assert "inducing points cost at most" in ours.summary()
 
 
+def test_a_kernel_that_is_fixed_has_nothing_to_learn():
+    fixed = {"kernel": ConstantKernel(1.0, "fixed") * RBF([1.0, 1.0], "fixed"), "n_inducing": X[:25]}
+    held = {**fixed, "kernel": KERNEL, "optimizer": None}
+    assert fitted("counts", False, **fixed).elbo_ == pytest.approx(fitted("counts", False, **held).elbo_, abs=1e-4)
+    ours, memory = (fitted("regressor", in_memory, **fixed) for in_memory in (False, True))
+    assert ours.elbo_ == pytest.approx(memory.elbo_, abs=1e-2)  # of the noise alone
+
+
 def test_slopes_in_theta_are_those_of_differences():
     """Of the best elbo at theta, over two partitions of labels."""
     held = {"optimizer": None, "n_inducing": X[:15], "tol": 1e-13}
@@ -150,6 +158,9 @@ def test_what_partitions_cannot_do_is_refused(tmp_path):
         model.log_marginal_likelihood(model.theta_)
     with pytest.raises(ValueError, match="normalize_y"):
         GaussianProcessRegressor(KERNEL, normalize_y=True).fit(parts(X)[0], parts(F)[0])
+    for alpha in (0.0, np.ones(N)):
+        with pytest.raises(ValueError, match="alpha is given, with rows in partitions; expected alpha=None"):
+            GaussianProcessRegressor(KERNEL, alpha=alpha).fit(parts(X)[0], parts(F)[0])
     with pytest.raises(ValueError, match="saved"):
         model.save(tmp_path / "model")
 

@@ -37,15 +37,15 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     advice = "Rows in partitions are seen through inducing points."
     choice(where, "approximation", estimator.approximation, ("auto", "inducing"), advice)
     if estimator.integrate:
-        raise problem(where, f"integrate = {estimator.integrate!r} meets rows in partitions", "integrate=None")
+        raise problem(where, f"integrate = {estimator.integrate!r} with rows in partitions", "integrate=None")
     given = estimator.get_params(deep=False)
-    for key in ("alpha", "normalize_y", "n_targets"):
-        if given.get(key) not in (None, False):
-            raise problem(where, f"{key} = {given[key]!r} meets rows in partitions", f"a fit without {key}")
+    for key, unset in (("alpha", None), ("normalize_y", False), ("n_targets", None)):
+        if given.get(key, unset) is not unset:
+            raise problem(where, f"{key} is given, with rows in partitions", f"{key}={unset}")
     if callable(estimator.optimizer):
-        raise problem(where, "a function as optimizer meets rows in partitions", "optimizer='fmin_l_bfgs_b'")
+        raise problem(where, "a function as optimizer, with rows in partitions", "optimizer='fmin_l_bfgs_b'")
     if estimator.device is not None:
-        raise problem(where, f"device = {estimator.device!r} meets rows in partitions", "device=None")
+        raise problem(where, f"device = {estimator.device!r} with rows in partitions", "device=None")
     beside = {key: value for key, value in rows.items() if value is not None}
     parts = Partitions.of(where, X=X, y=y, weight=weight, **beside)
     file = None if checkpoint is None else Checkpoint(where, checkpoint)
@@ -72,7 +72,7 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
         passes = InducingPasses(
             parts, table, family, likelihood, labels, mean, learning, sample, tol, FINE_SHARE * allowed, file, report
         )
-        learned, outcome, task = passes.run(start, estimator.optimizer is not None)
+        learned, outcome, task = passes.run(start, estimator.optimizer is not None and start.theta.size > 0)
         loss = passes.loss(task, outcome, np.random.default_rng(0))
     stage = {
         "n_inducing": loss.n_points,
@@ -130,7 +130,7 @@ def _learned(
     family = latent.result.family
     n = family.theta.size
     theta, rest = found.theta[:n], found.theta[n:]
-    if estimator.optimizer is None:
+    if estimator.optimizer is None or not n:  # nothing is learned of the kernel
         return [family.points, theta, np.eye(n), rest]
     evidence = Evidence(target.likelihood, family, target.y, weights=weights, tol=LEARNING_TOL, own=own)
     H = curvature_by_slopes(evidence, found)

@@ -168,7 +168,7 @@ def _sizes(n_inducing: Any, N: int, most: int) -> list[int]:
     if np.ndim(n_inducing) > 0:
         return []
     if n_inducing != "auto":
-        return [min(N, max(1, count("learn_inducing", "n_inducing", n_inducing)))]
+        return [min(N, count("learn_inducing", "n_inducing", n_inducing, 1))]
     out = [min(FIRST_POINTS, most)]
     while out[-1] < most:
         out.append(min(most, GROWTH * out[-1]))
@@ -258,8 +258,10 @@ class _Run:
         rng: Any,
     ) -> None:
         self.likelihood, self.family, self.y, self.rng = likelihood, family, y, np.random.default_rng(rng)
-        self.learn_theta, self.max_iter, self.gtol = learn_theta, max_iter, gtol
-        self.settings: dict[str, Any] = {"weights": weights, "tol": tol, "own": own and learn_theta}
+        own = own and learn_theta and likelihood.theta.size > 0
+        self.learn_theta = learn_theta and (own or family.theta.size > 0)  # a kernel may be fixed
+        self.max_iter, self.gtol = max_iter, gtol
+        self.settings: dict[str, Any] = {"weights": weights, "tol": tol, "own": own}
         self.theta: np.ndarray | None = None
         self.learned: Learned | None = None
         self.few: _Run | None = None

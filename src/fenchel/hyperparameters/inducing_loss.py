@@ -231,6 +231,8 @@ class PairSums:
     def _drawn(self, u: np.ndarray, draws: int, rng: np.random.Generator) -> tuple[float, float]:
         """Rows drawn by how much they may say: |alpha_i| sqrt c_i, for (R alpha)_i^2 <= c_i alpha' R alpha."""
         size = np.abs(to_numpy(self.alpha)).sum(axis=1)
+        if not size.any():
+            return 0.0, 0.0
         p = size * np.sqrt(self.c) + 1e-12 * size.mean()
         p = p / p.sum()
         drawn = rng.choice(self.n, size=draws, p=p)

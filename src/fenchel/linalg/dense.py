@@ -220,7 +220,7 @@ def set_diagonal(A: Array, values: Array) -> Array:
     if is_numpy(A):
         A.flat[:: A.shape[0] + 1] = values
         return A
-    return device_blocks.add_to_diagonal(A, values - namespace(A).linalg.diagonal(A))
+    return device_blocks.set_diagonal(A, values)
 
 
 def diagonal_of(A: Array) -> Array:

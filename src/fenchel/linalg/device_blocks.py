@@ -134,7 +134,7 @@ def multiply_symmetric(n: int, b: Array, block: Block) -> Array:
 
 def column_squares(T: Array) -> Array:
     """sum_i T_in^2 of a lower-triangular T."""
-    xp, out = namespace(T), 0.0 * T[0, :]
+    xp, out = namespace(T), 0.0 * namespace(T).linalg.diagonal(T)  # what stands above the diagonal is not read
     for i, j in row_blocks(T.shape[0]):
         before = out[:j]
         before += xp.sum(xp.tril(T[i:j, :j], k=i) ** 2, axis=0)
@@ -194,6 +194,17 @@ def add_to_diagonal(A: Array, values: Array) -> Array:
         j = min(A.shape[0], i + LEAF)
         corner = A[i:j, i:j]
         corner += identity(j - i, A) * values[None, i:j]
+    return A
+
+
+def set_diagonal(A: Array, values: Array) -> Array:
+    """A with its diagonal replaced, in place, whatever stood there."""
+    if library_of(A) == "torch":
+        cast(Any, A).diagonal().copy_(values)
+        return A
+    for i in range(0, A.shape[0], LEAF):
+        j = min(A.shape[0], i + LEAF)
+        A[i:j, i:j] = namespace(A).where(identity(j - i, A) > 0.0, values[None, i:j], A[i:j, i:j])
     return A
 
 
