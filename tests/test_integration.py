@@ -244,6 +244,11 @@ def test_composite_designs_have_the_moments_of_a_normal(d):
     assert pairs @ pairs.T / len(F) == pytest.approx(np.eye(len(pairs)), abs=1e-12)
 
 
+def test_no_probability_of_a_mixture_is_above_one():
+    parts = [NormalMarginals(np.array([-40.0]), np.ones(1)) for _ in range(9)]
+    assert Mixture(np.full(9, 1 / 9), parts).cdf(0.0).tolist() == [1.0]  # nine ninths add up to 1 + 2e-16
+
+
 def test_quantiles_of_a_mixture_invert_its_distribution():
     rng = np.random.default_rng(1)
     parts = [NormalMarginals(rng.normal(size=5) * 3, rng.gamma(1.0, size=5) + 0.1) for _ in range(4)]

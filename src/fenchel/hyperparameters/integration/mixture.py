@@ -87,7 +87,7 @@ class Mixture(MarginalAnswers):
         return self._average(third) / np.where(variance > 0.0, variance, np.inf) ** 1.5
 
     def _cdf(self, x: np.ndarray) -> np.ndarray:
-        return self._average(lambda part: part.cdf(x))
+        return np.minimum(self._average(lambda part: part.cdf(x)), 1.0)  # weights sum to 1 but for rounding
 
     def _density(self, x: np.ndarray) -> np.ndarray:
         return self._average(lambda part: part.density(x))
