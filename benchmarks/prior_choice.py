@@ -5,8 +5,9 @@
 
 Groups of equal size, eta = level + sd u, no covariates. A group is then known by its sum (labels, counts), its mean
 (Gaussian) or its counts of levels (ordinal), so that the exact posterior of (level, sd) is a sum over a lattice, for
-every data set and prior at once: no fit, no approximation. A Gaussian response has units of the sample sd of y, as
-the default has. Level ~ N(0, 10^2), in the same units; log noise sd is flat. Each cell has five numbers:
+every data set and prior at once, without a fit. A Gaussian response has units of the sample sd of y, as
+the default has, a flat prior of the level, and one of the log noise sd; levels of others are N(0, 10^2). Each cell has
+five numbers:
 
     bias        median over data sets of the posterior median of sd, against the truth in % (truth 0: itself)
     error       root mean square of the log of the posterior median over the truth
@@ -258,22 +259,20 @@ def main() -> None:
     print("each prior: bias and error of sd, covers sd, covers level, width\n")
     print(f"| link | groups | true sd | {' | '.join(PRIORS)} |")
     print("|---" * (3 + len(PRIORS)) + "|", flush=True)
-    tables = []
     for cell in [Cell(link, n, sd) for link in asked.links for n in asked.groups for sd in SDS[link]]:
-        y = answer = None
-        same = None if stored is None else (stored[list(Cell._fields)] == list(cell)).all(axis=1)
-        if same is not None and same.any():
-            table = stored[same]
+        own = None if stored is None else stored[(stored[list(Cell._fields)] == list(cell)).all(axis=1)]
+        known = own is not None and not own.empty
+        if known and not asked.check:
+            table = own
         else:
-            y = draw(cell, asked.sets // (1 + (cell.groups == 200)))
+            y = draw(cell, asked.sets)
             answer = gaussian(y) if cell.link == "gaussian" else discrete(cell.link, y)
             table = one_cell(cell, y, answer)
-            if asked.out:
+            if asked.out and not known:
                 table.to_csv(asked.out, mode="a", header=not asked.out.exists(), index=False)
-        tables.append(table)
         words = " | ".join(in_words(cell, own) for _, own in table.iterrows())
         print(f"| {cell.link} | {cell.groups} | {cell.sd:g} | {words} |", flush=True)
-        if asked.check and y is not None and answer is not None:
+        if asked.check:
             few = y[: asked.check]
             print(check(cell, few, answer(PRIORS["half-normal 5"])), flush=True)
     print(f"\n{time.perf_counter() - began:.0f} s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -12,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from fenchel import infer
 from fenchel.checks import Refusal
 from fenchel.hyperparameters import KernelCovariance, Normal, PCDeviation, WeightVariances, independent, learn
-from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
+from fenchel.hyperparameters.integration import Finished, Mixture, composite, fitted_design, integrate, integrating
 from fenchel.hyperparameters.integration.designs import block, edge, factorial, lattice
 from fenchel.hyperparameters.integration.theta import LogDensity
 from fenchel.hyperparameters.mode import Coordinates
@@ -150,14 +151,18 @@ def test_a_variance_that_may_vanish_against_quadrature():
 
 
 # -- three hyperparameters: a composite design beside a lattice ------------------------------------------------
-@pytest.fixture(scope="module")
-def three():
+def labels_of_three():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(150, 12))
     groups = np.repeat([0, 1, 2], 4)
     y = rng.binomial(1, 1.0 / (1.0 + np.exp(-X @ (rng.normal(size=12) * np.array([0.4, 0.8, 1.4])[groups]))))
     family = WeightVariances(X, groups=groups, log_prior=independent({i: Normal(0.0, 1.0) for i in range(3)}))
-    return [integrate(BernoulliLogit("exact"), family, y, method=method) for method in ("grid", "ccd")]
+    return BernoulliLogit("exact"), family, y
+
+
+@pytest.fixture(scope="module")
+def three():
+    return [integrate(*labels_of_three(), method=method) for method in ("grid", "ccd")]
 
 
 def test_a_composite_design_agrees_with_a_lattice(three):
@@ -169,6 +174,26 @@ def test_a_composite_design_agrees_with_a_lattice(three):
     assert coarse.sd == pytest.approx(fine.sd, rel=0.02)
     assert np.abs((coarse.theta.mean - fine.theta.mean) / fine.theta.sd).max() < 0.1
     assert coarse.theta.sd == pytest.approx(fine.theta.sd, rel=0.1)
+
+
+def test_polynomials_that_disagree_leave_the_shares_of_the_design(monkeypatch):
+    monkeypatch.setattr(fitted_design, "RULES_APART", -1.0)
+    found = integrate(*labels_of_three(), method="ccd")
+    assert not found.resolved
+    assert len(found.solutions) == 15
+    density = found.theta.log_density
+    at, w = density.draws
+    u, points = density.coordinates.u(at), density.coordinates.u(np.asarray(found.thetas))
+    nearest = cdist(u, points).argmin(axis=1)
+    np.testing.assert_allclose(np.bincount(nearest, w, 15), found.weights, atol=1e-6)
+
+
+def test_every_point_of_a_composite_design_that_counts_is_corrected(monkeypatch):
+    monkeypatch.setattr(integrating, "_carry", lambda centre: False)  # as where corrections are draws
+    found = integrate(*labels_of_three(), method="ccd")
+    parts = zip(found.weights, found.answers, found.solutions, strict=True)
+    assert len(found.solutions) > 15
+    assert all(part is not solution.posterior for w, part, solution in parts if w > integrating.LIGHT_SHARE)
 
 
 def test_a_mixture_answers_as_any_posterior_does(three):

@@ -215,7 +215,7 @@ def test_a_family_that_is_not_log_concave_has_no_infinite_gap_in_words():
 
 
 def test_rules_that_disagree_are_said_first_and_the_table_follows_the_points(data, monkeypatch):
-    monkeypatch.setattr("fenchel.hyperparameters.integration.integrating.RULES_APART", -1.0)  # any two rules disagree
+    monkeypatch.setattr("fenchel.hyperparameters.integration.fitted_design.RULES_APART", -1.0)  # any two rules disagree
     with pytest.warns(UserWarning, match="two rules of integration are"):
         fit = fenchel.fit("y ~ (1|g)", data, family="poisson", integrate="auto")
     assert fit.summary().splitlines()[0].startswith("CHECK: two rules of integration are")

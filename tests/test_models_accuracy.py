@@ -8,7 +8,7 @@ import pytest
 
 import fenchel
 from fenchel import gates
-from fenchel.hyperparameters.integration import integrating
+from fenchel.hyperparameters.integration import fitted_design
 from fenchel.models import accuracy
 
 RNG = np.random.default_rng(3)
@@ -67,7 +67,7 @@ def test_where_integration_is_dear_the_mode_is_corrected(unasked):
 
 
 def test_an_integration_that_does_not_resolve_theta_is_not_used_unasked(unasked):
-    unasked.setattr(integrating, "RULES_APART", -1.0)
+    unasked.setattr(fitted_design, "RULES_APART", -1.0)
     found, asked = fit(), fit(integrate="auto")
     assert found.accuracy.startswith("corrected at the mode: not integrated, as two rules of integration are ")
     assert found.summary().splitlines()[0] == found.accuracy

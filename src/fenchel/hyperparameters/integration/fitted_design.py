@@ -1,7 +1,7 @@
 """Designs with their fits: lattices that grow to where the density has fallen, composite designs with more points.
 
 A composite design is integrated by the polynomial of ``response_surface.py`` through values and slopes at its points.
-More points are fitted where polynomials of degree three and four are farthest apart and the density is large.
+More points are fitted where it and one of a degree less are farthest apart and the density is large.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from scipy.stats import chi2
 from . import designs
 from .designs import ThetaDesign
 from .points import Centre, Fitter, Point
-from .response_surface import DEGREE, matched_shares
+from .response_surface import degree_for, matched_shares
 from .theta import LogDensity
 
 LATTICE_LEAVES_OUT = 0.007  # share of a normal outside of a lattice
 LEAST_FALL = 5.0  # nats by which the density has fallen at the end of a lattice
 LEAST_FALL_OF_LINE = 7.0  # nats: the same of one hyperparameter
 MOST_POINTS = 150  # of a lattice
+RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
 MORE_POINTS = 2  # for each hyperparameter: the most that are added to a composite design
 SURE = 0.01  # nats between two polynomials, on average over the density, below which no point is added
 STEP = 1e-4  # of u, for differences of what is known in closed form
@@ -44,6 +45,11 @@ class Integral(NamedTuple):
     density: LogDensity
     points: list[Point]
     shares: np.ndarray
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the two rules agree."""
+        return abs(self.total - self.rule) <= RULES_APART
 
 
 def fit_design(fitter: Fitter, centre: Centre, design: ThetaDesign, sloped: bool = False) -> FittedDesign:
@@ -112,7 +118,10 @@ def integrate_lattice(fitter: Fitter, centre: Centre, laid: FittedDesign, beyond
 
 # -- composite designs ----------------------------------------------------------------------------------------
 def integrate_composite(fitter: Fitter, centre: Centre, laid: FittedDesign, beyond: bool, more: bool) -> Integral:
-    """By polynomials of degree four and three; ``more``: with fits where these are apart."""
+    """By polynomials of two degrees; ``more``: with fits where these are apart.
+
+    Shares have the moments of the density, or are those of the design where the two polynomials disagree.
+    """
     points = [*laid.points, *centre.points[1:]]
     high, low = _surfaces(fitter, centre, points, beyond)
     for _ in range(MORE_POINTS * centre.coordinates.dimension if more else 0):
@@ -121,15 +130,17 @@ def integrate_composite(fitter: Fitter, centre: Centre, laid: FittedDesign, beyo
             break
         points += fitter.at([centre.coordinates.theta(place)], sloped=True, plain=True)
         high, low = _surfaces(fitter, centre, points, beyond)
-    u, w = high.weighted_u
-    begun = np.zeros(len(points))
-    begun[: len(laid.points)] = shares_of(laid, centre, beyond)
-    shares = matched_shares(centre.coordinates.u(np.array([p.theta for p in points])), begun, u, w)
-    return Integral(high.log_total, low.log_total, high, points, shares)
+    shares = np.zeros(len(points))
+    shares[: len(laid.points)] = shares_of(laid, centre, beyond)
+    found = Integral(high.log_total, low.log_total, high, points, shares)
+    if not found.resolved:
+        return found
+    u = centre.coordinates.u(np.array([p.theta for p in points]))
+    return found._replace(shares=matched_shares(u, shares, *high.weighted_u))
 
 
 def _surfaces(fitter: Fitter, centre: Centre, points: list[Point], beyond: bool) -> tuple[LogDensity, LogDensity]:
-    """The density by polynomials of degree four and three through values and slopes at points."""
+    """The density by polynomials of two degrees, the higher first, through values and slopes at points."""
     coordinates, model = centre.coordinates, centre.model if beyond else None
     u = coordinates.u(np.array([p.theta for p in points]))
     slopes, plain = np.zeros(u.shape), np.array([p.slope for p in points])
@@ -143,7 +154,8 @@ def _surfaces(fitter: Fitter, centre: Centre, points: list[Point], beyond: bool)
         ways = (coordinates.theta(u + step) - coordinates.theta(u - step)) / (2.0 * STEP)
         slopes[:, i] = (plain * ways).sum(axis=1) + (rest(u + step) - rest(u - step)) / (2.0 * STEP)
     values, bounds = centre.values(points, beyond), fitter.evidence.bounds
-    high, low = (LogDensity(coordinates, u, values, bounds, slopes, degree) for degree in (DEGREE, DEGREE - 1))
+    degree = degree_for(u.shape[1])
+    high, low = (LogDensity(coordinates, u, values, bounds, slopes, each) for each in (degree, degree - 1))
     return high, low
 
 

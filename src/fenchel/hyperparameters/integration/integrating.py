@@ -33,7 +33,6 @@ from .theta import LogDensity, ThetaPosterior
 
 COUNTING_SHARE = 0.01  # of a point whose correction has to be trusted, and of theta near a bound that is reported
 CUT_SHARE = 0.15  # of the posterior just beyond a lattice that was stopped, above which that is said
-RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
 NEAR_BOUND = 0.5  # sds
 LEAST_SHARE = 1e-6  # of a point that is mixed
 LIGHT_SHARE = 0.002  # of a point below which its correction is not looked at
@@ -212,8 +211,8 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     known = 0.0 if best is None else float(best.log_evidence_se) + missed
     kept = np.flatnonzero(w > LEAST_SHARE)
     notes += _at_bounds(fitter, through)
-    doubts, resolved = [doubt] if doubt else [], abs(total - rule) <= RULES_APART
-    if not resolved:
+    doubts = [doubt] if doubt else []
+    if not found.resolved:
         apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
         doubts.append(f"{apart}: the points do not resolve the posterior of theta; state priors of it")
         through.match(centre.coordinates.u(np.array([p.theta for p in points])), w)
@@ -233,13 +232,13 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         "method": word,
         "notes": notes,
         "doubts": doubts,
-        "resolved": resolved,
+        "resolved": found.resolved,
     }
     peak = centre.peak if beyond else mode.theta
     theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through, peak)
     points = [points[k] for k in kept]
     if beyond:
-        points = _with_corrections(points, centre, missed)
+        points = _with_corrections(fitter, points, w[kept], centre, missed)
     return Integrated(points, w[kept] / w[kept].sum(), theta, family, mode, summary)
 
 
@@ -290,18 +289,24 @@ def _carry(centre: Centre) -> bool:
     return all(p.corrected is not None and p.corrected.carries for p in centre.known)
 
 
-def _with_corrections(points: Sequence[Point], centre: Centre, missed: float) -> list[Point]:
-    """Points that have no correction with one that is interpolated between those of others."""
+def _with_corrections(
+    fitter: Fitter, points: Sequence[Point], shares: np.ndarray, centre: Centre, missed: float
+) -> list[Point]:
+    """Points that have no correction with one: interpolated between those of others, or their own where these do not
+    carry and the point counts.
+    """
     given: list[Any] = [p.corrected for p in centre.known if p.usable]
     model = centre.model
-    if model is None or not _carry(centre):
+    if model is None:
         return list(points)
+    if not _carry(centre):
+        return [p if w <= LIGHT_SHARE else fitter.corrected([p])[0] for p, w in zip(points, shares, strict=True)]
     out = []
     for point in points:
         if point.corrected is None:
             near = int(np.argmin(model.away(point.theta[None])[0]))
-            shares, gain = model.shares(point.theta), float(model(point.theta[None])[0])
-            found = Interpolated(point.solution, given, shares, near, gain, missed)
+            mixed, gain = model.shares(point.theta), float(model(point.theta[None])[0])
+            found = Interpolated(point.solution, given, mixed, near, gain, missed)
             point = replace(point, corrected=found)
         out.append(point)
     return out

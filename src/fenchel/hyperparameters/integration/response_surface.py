@@ -12,18 +12,32 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import combinations_with_replacement
+from math import comb
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 from scipy.optimize import nnls
 
 DEGREE = 4
+MOST_TERMS = 2_000  # of a polynomial: a degree with more takes minutes, from 13 hyperparameters on
 BEYOND = 1.3  # times the farthest point: farther out r is as it is there
 FAR_COUNTS_LESS = 0.25  # a row of the least squares has weight exp(-this |u|^2 / d)
 RIDGE = 1e-3  # nats: what no point tells is 0
 SMOOTHING = 1e-6  # nats, of what is left: rounding
 MOMENT_WEIGHTS = (30.0, 30.0, 30.0, 3.0, 1.0)  # of moments by their degree: means and variances first
 NEAR_DESIGN = 0.03  # weight of the shares that are given, where moments leave a choice
+
+
+def degree_for(d: int) -> int:
+    """The degree of a polynomial of d hyperparameters: four, less where it has too many terms.
+
+    Examples
+    --------
+    >>> from fenchel.hyperparameters.integration.response_surface import degree_for
+    >>> [degree_for(d) for d in (1, 12, 13, 20, 21, 100)]
+    [4, 4, 3, 3, 2, 2]
+    """
+    return max(2, max(k for k in range(DEGREE + 1) if comb(d + k, k) <= MOST_TERMS))
 
 
 @cache
@@ -97,11 +111,12 @@ def matched_shares(u: np.ndarray, shares: np.ndarray, draws: np.ndarray, weights
     mean = weights @ draws
     axes = np.linalg.cholesky((draws - mean).T @ ((draws - mean) * weights[:, None]))
     white, points = (np.linalg.solve(axes, (x - mean).T).T for x in (draws, u))
-    at_draws = monomials(white, DEGREE)
+    degree = degree_for(u.shape[1])
+    at_draws = monomials(white, degree)
     wanted = weights @ at_draws
-    scale = np.array([MOMENT_WEIGHTS[len(term)] for term in _monomials(u.shape[1], DEGREE)])
+    scale = np.array([MOMENT_WEIGHTS[len(term)] for term in _monomials(u.shape[1], degree)])
     scale = scale / np.sqrt(weights @ at_draws**2)
     near = NEAR_DESIGN / np.sqrt(np.maximum(shares, 1.0 / len(u) ** 2))
-    rows = np.concatenate([(monomials(points, DEGREE) * scale).T, np.diag(near)])
-    found = nnls(rows, np.concatenate([wanted * scale, near * shares]))[0]
+    rows = np.concatenate([(monomials(points, degree) * scale).T, np.diag(near)])
+    found = nnls(rows, np.concatenate([wanted * scale, near * shares]), maxiter=30 * len(u))[0]
     return np.asarray(found / found.sum())
