@@ -14,7 +14,7 @@ from fenchel.gmrf.inducing_rows import InducingRows
 from fenchel.gmrf.series import Process
 from fenchel.gmrf.stack import StackedField
 from fenchel.inputs.fixed_columns import Columns
-from fenchel.likelihoods import Poisson
+from fenchel.likelihoods import BernoulliProbit, LaplaceNoise, Poisson, StudentT, ZeroInflated
 from fenchel.priors import SparsePrecision
 from fenchel.terms import DataTable, GaussianProcess
 
@@ -146,6 +146,23 @@ def test_exact_processes_have_no_loss_and_other_fits_keep_theirs():
     assert 0.0 < whole.approximation_loss < np.inf
     one = whole.components[3]
     assert one.approximation_loss != whole.approximation_loss  # at its own theta
+
+
+@pytest.mark.parametrize(
+    ("y", "family", "kind"),
+    [
+        ("real", "student-t", StudentT),
+        ("real", "laplace", LaplaceNoise),
+        ("label", "probit", BernoulliProbit),
+        ("y", "zero-inflated-poisson", ZeroInflated),
+    ],
+)
+def test_a_family_without_a_dual_stays_the_family(y, family, kind):
+    """No neighbour that has one takes its place, and nothing bounds what the points cost."""
+    fit = fitted(through(12), y, family)
+    assert type(fit.found.likelihood) is kind
+    assert fit.approximation_loss == np.inf
+    assert "12 inducing points; nothing bounds what they cost under this likelihood" in fit.summary()
 
 
 def test_what_is_refused_says_why(monkeypatch):

@@ -97,7 +97,11 @@ class Likelihood(Predicted, Stated, ABC):
         return self.bounds[self.bound](self)
 
     def neighbour(self) -> Likelihood | None:
-        """A likelihood of the same rows that has a dual and lies near: where a bound without one starts."""
+        """A likelihood of the same rows that has a dual and lies near, or is this one: where a bound without starts."""
+        return self.with_dual()
+
+    def with_dual(self) -> Self | None:
+        """This likelihood by a bound that has a dual, the tilted one among several; None where it has none."""
         convex = [word for word, cls in self.bounds.items() if issubclass(cls, ConvexBound)]
         return self.changed(bound="tilted" if "tilted" in convex else convex[0]) if convex else None
 

@@ -371,5 +371,5 @@ def with_dual(target: Target, terms: Sequence[Term], bound: str) -> Target:
         got = f"{approximate.name} is over many points, and a row has {likelihood.n_predictors} predictors"
         advice = "GaussianProcessClassifier has inducing points for several classes; s(x), te(x, z) serve any family."
         raise problem(target.where, got, "one predictor a row, or at most 1,000 different points", advice)
-    dual = likelihood.neighbour() if bound == "best" and not likelihood.objective.convex else None
+    dual = likelihood.with_dual() if bound == "best" and not likelihood.objective.convex else None
     return target if dual is None else replace(target, likelihood=dual)
