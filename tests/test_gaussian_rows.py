@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process import GaussianProcessRegressor as Theirs
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from fenchel import Gaussian
 from fenchel.hyperparameters import Evidence, KernelCovariance
-from fenchel.hyperparameters.gaussian_rows import GaussianRows, climb, gaussian_rows, quick_climb
+from fenchel.hyperparameters.gaussian_rows import GaussianRows, climb, gaussian_rows, highest, quick_climb, quick_start
 from fenchel.hyperparameters.search import Search
 
 RNG = np.random.default_rng(0)
@@ -60,6 +61,18 @@ def test_it_ends_where_the_search_with_fits_ends():
     quick = quick_climb(rows.evidence, rows.evidence.start, 1e-4)
     np.testing.assert_allclose(quick.theta, found.theta, atol=1e-3)
     assert quick.value == pytest.approx(found.objective, abs=1e-6)
+
+
+def test_a_start_is_never_worse_than_the_search_without_it():
+    D, y = load_diabetes(return_X_y=True)
+    family = KernelCovariance(1.0 * RBF(1.0), D[:90], mean=y[:90].mean())
+    evidence = Evidence(Gaussian(0.5 * y[:90].var()), family, y[:90])
+    plain = Search(evidence, 100, 1e-3, None).run(evidence.start)
+    newton = climb(gaussian_rows(evidence), evidence.start, 1e-3)
+    assert newton.value < plain.objective - 5.0  # Newton's steps end at another peak, where all is noise
+    assert highest(gaussian_rows(evidence), evidence.start, 1e-3).value > plain.objective - 1e-4
+    begun = Search(evidence, 100, 1e-3, None).run(quick_start(evidence, evidence.start, 1e-3))
+    assert begun.objective == pytest.approx(plain.objective, abs=1e-5)
 
 
 def test_bounds_hold_and_rounding_is_told():

@@ -398,6 +398,8 @@ def test_points_that_are_given_stay_and_a_number_is_kept():
     assert "too long" in slow.ending
     with pytest.raises(ValueError, match="n_inducing"):
         learn_inducing(likelihood, family, y, n_inducing="many")
+    with pytest.raises(ValueError, match="n_inducing = 0"):
+        learn_inducing(likelihood, family, y, n_inducing=0)
 
 
 def test_constant_columns_and_duplicated_rows_are_learned_from():

@@ -349,6 +349,7 @@ class PartitionedSolution(Solution):
     """
 
     n_observed: int = 0
+    in_partitions = True
 
     def __init__(self, outcome: Any, likelihood: Likelihood, tol: float, n_passes: int) -> None:
         point, ending = outcome.point, outcome.ending

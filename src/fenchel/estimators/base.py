@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
-from ..distributed import PartitionedSolution, is_dask
+from ..distributed import is_dask
 from ..files import SharedRows, StatedEstimator, Statement, Stored
 from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
@@ -229,7 +229,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             if eval_gradient:
                 raise ValueError("Gradient can only be evaluated for theta!=None")
             return np.float64(self.elbo_)
-        if isinstance(self.solution_, PartitionedSolution):
+        if self.solution_.in_partitions:
             got = "the rows of the fit are in partitions, and not held here"
             advice = "Fit with the hyperparameters held for another theta."
             raise problem(type(self).__name__, got, "theta = None", advice)

@@ -136,7 +136,7 @@ class Classes(Target):
 
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         place = {label: k for k, label in enumerate(self.labels.tolist())}
-        given = np.asarray(unmasked(self.where, "y", y), dtype=object if isinstance(y, list) else None)
+        given = np.asarray(unmasked(self.where, "y", y), dtype=object)
         n = new.probabilities.shape[0]
         if given.shape != (n,):
             raise problem(self.where, f"y has shape {given.shape}", f"({n},): one label a row")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ..checks import choice, problem
 from ..distributed import Checkpoint, InMemory, Learning, Partitions, Sums
@@ -93,7 +94,7 @@ def _begun(
     """The latent with its points, and where all rows begin: by the sample, or as the checkpoint has it."""
     few = joined(found["sample"])
     X, y, weights = few["X"], few["y"], few["weight"]
-    if not isinstance(X, np.ndarray):
+    if issparse(X):
         raise problem(target.where, "X is sparse", "a dense table", "Gaussian processes have no use for sparse rows.")
     places = y if labels is None else np.searchsorted(labels, y)
     likelihood = target.likelihood.with_rows(

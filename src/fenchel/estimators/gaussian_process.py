@@ -28,7 +28,7 @@ from .classification import Classification
 from .counts import Counts
 from .latent import Latent, with_prior
 from .lengths import announce, kernel_starts
-from .outputs import Units, in_units, learn_by_function
+from .outputs import OutputUnits, in_units, learn_by_function
 
 _SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
@@ -174,7 +174,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     takes_tensors = True
     learn_likelihood = True
-    _units = Units()  # of y, which the kernel is in
+    _units = OutputUnits()  # of y, which the kernel is in
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:

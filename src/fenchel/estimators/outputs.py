@@ -20,7 +20,7 @@ from ..checks import callers_line, count, numeric, problem
 from ..files import searched
 from ..hyperparameters import Evidence, Family, KernelCovariance, Learned
 from ..hyperparameters.base import entries_at_bounds
-from ..hyperparameters.gaussian_rows import GaussianRows, climb
+from ..hyperparameters.gaussian_rows import GaussianRows, highest
 from ..hyperparameters.search import Search
 from ..inputs.observations import Target
 from ..kernels import evaluate
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 _GTOL = 1e-3  # nats an e-fold that learning may leave
 
 
-class Units(NamedTuple):
+class OutputUnits(NamedTuple):
     """y = mean + sd z, the kernel being one of z."""
 
     mean: float = 0.0
     sd: float = 1.0
 
 
-def units_of(normalize: Any, y: np.ndarray, weights: np.ndarray | None) -> Units:
+def units_of(normalize: Any, y: np.ndarray, weights: np.ndarray | None) -> OutputUnits:
     """Those of scikit-learn's ``normalize_y``: the mean and the standard deviation of y, 1 where it is constant."""
     if not normalize:
-        return Units()
+        return OutputUnits()
     mean = float(np.average(y, weights=weights))
     sd = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
-    return Units(mean, sd if sd > 10.0 * np.finfo(float).eps * max(abs(mean), 1e-300) else 1.0)
+    return OutputUnits(mean, sd if sd > 10.0 * np.finfo(float).eps * max(abs(mean), 1e-300) else 1.0)
 
 
 def known_noise(where: str, alpha: Any, likelihood: Any, n: int) -> np.ndarray | float:
@@ -175,7 +175,7 @@ def _starts(model: GaussianProcessRegressor, evidence: Evidence) -> list[np.ndar
 
 def _searched(model: GaussianProcessRegressor, rows: GaussianRows, theta: np.ndarray) -> Any:
     if not callable(model.optimizer):
-        return climb(rows, theta, _GTOL)
+        return highest(rows, theta, _GTOL)
     return rows.at(own_optimizer(model.optimizer, lambda at: rows.at(at)[1:3], theta, rows.evidence.bounds))
 
 

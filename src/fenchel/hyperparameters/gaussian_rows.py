@@ -6,16 +6,18 @@
     curvature    1/2 sum_j q_jk' C^-1 q_jl,   q_jk = dC/dtheta_k A_j
 
 The curvature is the average information, the mean of the observed and of the expected one: products with vectors alone.
-A search with certified fits begins where this one ends, and goes on where a slope is left (``quick_start``). Several
-outputs of one Gaussian process are learned by it.
+Newton's steps and those of L-BFGS may end at different peaks of the evidence: both are taken, and the higher end counts
+(``highest``). A search with certified fits begins where Newton's steps end, if that is it, and goes on where a slope is
+left (``quick_start``). Several outputs of one Gaussian process are learned by ``highest``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
 
 from .. import gates
 from ..kernels import contract
@@ -24,6 +26,7 @@ from ..linalg.dense import NotPositiveDefinite, cholesky, inverse_from, log_det,
 from ..linalg.machine import one_thread
 from .evidence import Evidence
 from .kernel import KernelCovariance
+from .search import SearchOptions
 
 LOG_2PI = math.log(2.0 * math.pi)
 MOST_HYPERPARAMETERS = 16  # of a kernel: each costs another kernel for the curvature
@@ -34,19 +37,25 @@ POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
 GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
 ACCEPTED_SHARE = 0.1  # of the promised rise: below it a step is not taken
 MOST_STEPS = 30
+MOST_WALKED = 100  # steps of L-BFGS
+SAME_PEAK = 0.1  # log units: a place nearer to another one is of its peak
 LEAST_CURVATURE = 1e-6  # of the largest one
 ROUNDING = 1e-11  # of |value|: a rise that is none
 LEAST_NOISE = 1e-6  # of the largest variance: below it rounding moves the slopes, and fits judge every step
 
 
 class Place(NamedTuple):
-    """What was found at a theta: the value and its gradient, A = C^-1 R (N, J), and L of C = L L'."""
+    """What was found at a theta: the value and its gradient, A = C^-1 R (N, J), and L of C = L L'.
+
+    ``by_newton``: whether Newton's steps ended here.
+    """
 
     theta: np.ndarray
     value: float
     gradient: np.ndarray
     A: np.ndarray
     L: np.ndarray
+    by_newton: bool = False
 
 
 class GaussianRows:
@@ -152,7 +161,44 @@ def climb(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
             break
         if not rise > POOR_SHARE * promised:
             radius = 0.25 * float(np.abs(step).max())
-    return here
+    return here._replace(by_newton=True)
+
+
+def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place) -> Place:
+    """L-BFGS as ``Search`` takes it, with steps that begin short, or as far as to the peak of ``known``."""
+    low, high = rows.evidence.bounds.T
+    best, limit, left = rows.at(np.clip(theta, low, high)), SearchOptions().step_limit, MOST_WALKED
+
+    def near(at: np.ndarray) -> bool:
+        return float(np.abs(at - known.theta).max()) < SAME_PEAK
+
+    def stop(at: np.ndarray) -> None:
+        if near(at):
+            raise StopIteration
+
+    while left > 0 and not near(best.theta):
+        begun, scale = best, 1.0 / max(1.0, float(np.linalg.norm(best.gradient)))
+
+        def negative(at: np.ndarray, scale: float = scale) -> tuple[float, np.ndarray]:
+            nonlocal best
+            place = rows.at(at)
+            best = place if place.value > best.value else best
+            return -scale * place.value, -scale * place.gradient
+
+        box = np.clip(np.stack([begun.theta - limit, begun.theta + limit], axis=1), low[:, None], high[:, None])
+        options = {"maxiter": left, "gtol": scale * gtol, "ftol": SearchOptions().ftol}
+        how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": box, "callback": stop, "options": options}
+        left -= max(1, minimize(negative, begun.theta, **how).nit)
+        ended = best.theta[:, None]
+        if not ((ended == box) & (ended != rows.evidence.bounds)).any() or not best.value > begun.value:
+            break  # not at the limit of one run
+    return best
+
+
+def highest(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
+    """The higher of the ends of ``climb`` and ``walk``."""
+    found = climb(rows, theta, gtol)
+    return max(found, walk(rows, theta, gtol, found), key=lambda place: place.value)
 
 
 def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
@@ -168,13 +214,13 @@ def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
 
 
 def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float) -> Place | None:
-    """Where ``climb`` ends; None where rows are others, or rounding decides there."""
+    """Where ``highest`` ends; None where rows are others, or rounding decides there."""
     rows = gaussian_rows(evidence)
     if rows is None:
         return None
     try:
         with np.errstate(all="ignore"), one_thread(len(rows.weight) <= gates.ONE_THREAD_ROWS):
-            found = climb(rows, theta, gtol)
+            found = highest(rows, theta, gtol)
     except ValueError:  # beyond double precision
         return None
     evidence.n_evaluations += rows.n_evaluations
@@ -182,6 +228,9 @@ def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float) -> Place | N
 
 
 def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float) -> np.ndarray:
-    """Where a search that would begin at theta may begin: where ``climb`` ends, with half of the slope to spare."""
+    """Where a search that would begin at theta may begin, with half of the slope to spare.
+
+    That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way.
+    """
     found = quick_climb(evidence, theta, 0.5 * gtol)
-    return theta if found is None else found.theta
+    return found.theta if found is not None and found.by_newton else theta

@@ -39,6 +39,7 @@ FINE_SHARE = 0.01  # of ``loss``: and the last one
 SLOPE = 0.02  # nats an e-fold: or where no slope is larger
 GROWTH = 2  # times as many points
 ROUGH_POINTS = 0.25  # of the points: with so many theta is learned first
+LEAST_ROUGH = 100  # points: fewer blur short lengths, and theta would go to another peak
 SAMPLE_ROWS = 10_000  # of a sample that theta is learned from first, at least
 SAMPLE_SHARE = 20  # rows of a sample for each point, at least
 LARGE_SHARE = 4  # times the rows of a sample: fewer rows are learned from at once
@@ -292,7 +293,7 @@ class _Run:
             if not size:
                 first.points(finite(where, "points", numeric(where, "points", given)))
             else:
-                if first.learned is None and self.learn_theta and ROUGH_POINTS * size >= 1.0:
+                if first.learned is None and self.learn_theta and ROUGH_POINTS * size >= LEAST_ROUGH:
                     first.choose(int(ROUGH_POINTS * size))
                     first.learn(ROUGH_SHARE * allowed, report)
                 first.choose(size)

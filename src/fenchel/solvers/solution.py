@@ -73,6 +73,7 @@ class Solution(Stored):
     """
 
     quadrature: float = 0.0
+    in_partitions = False  # whether the rows of the fit are elsewhere
     proved_bounds: EvidenceBounds | None = None  # of log p(y), once they have been asked for
 
     def __init__(self, problem: Problem, outcome: Outcome, method: str, tol: float) -> None:
