@@ -8,6 +8,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import Delaunay
 
 import fenchel
+from fenchel.gmrf.mesh import Mesh
 from fenchel.gmrf.mesh_making import bulk_of
 from fenchel.gmrf.polygons import dissolved, inside, rings_of
 from fenchel.gmrf.spde import finite_elements
@@ -162,7 +163,7 @@ def test_points_outside_are_refused():
 def test_points_are_found_as_by_scipy():
     X = RNG.random((400, 2))
     tri = Delaunay(RNG.random((60, 2)))
-    made = fenchel.Mesh(tri.points, tri.simplices)
+    made = Mesh(tri.points, tri.simplices)
     found, weights = made.where(X)
     theirs = tri.find_simplex(X)
     np.testing.assert_array_equal(found >= 0, theirs >= 0)
@@ -173,7 +174,7 @@ def test_points_are_found_as_by_scipy():
 
 def test_finite_elements_are_integrals():
     tri = Delaunay(RNG.random((40, 2)))
-    made = fenchel.Mesh(tri.points, tri.simplices[:, ::-1])
+    made = Mesh(tri.points, tri.simplices[:, ::-1])
     mass, G = finite_elements(made)
     assert mass.sum() == pytest.approx(made.areas.sum())
     np.testing.assert_allclose(G.sum(axis=0), 0.0, atol=1e-9)
@@ -187,12 +188,12 @@ def test_finite_elements_are_integrals():
 
 def test_a_triangulation_of_ones_own():
     with pytest.raises(ValueError, match=r"triangles names nodes that there are not; expected integers 0, ..., 2"):
-        fenchel.Mesh([[0, 0], [1, 0], [0, 1]], [[0, 1, 3]])
+        Mesh([[0, 0], [1, 0], [0, 1]], [[0, 1, 3]])
     with pytest.raises(ValueError, match=r"the corners of triangles\[1\] lie on a line"):
-        fenchel.Mesh([[0, 0], [1, 0], [0, 1], [2, 0]], [[0, 1, 2], [0, 1, 3]])
+        Mesh([[0, 0], [1, 0], [0, 1], [2, 0]], [[0, 1, 2], [0, 1, 3]])
     with pytest.raises(ValueError, match=r"nodes\[3\] is in no triangle"):
-        fenchel.Mesh([[0, 0], [1, 0], [0, 1], [2, 0]], [[0, 1, 2]])
-    halves = fenchel.Mesh(SQUARE, [[0, 1, 2], [0, 2, 3]], [False, True])
+        Mesh([[0, 0], [1, 0], [0, 1], [2, 0]], [[0, 1, 2]])
+    halves = Mesh(SQUARE, [[0, 1, 2], [0, 2, 3]], [False, True])
     assert repr(halves) == "Mesh(4 nodes, 2 triangles, 1 of them barriers, edge 1)"
 
 

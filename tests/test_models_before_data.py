@@ -62,6 +62,8 @@ def test_what_is_not_stated_is_asked_for():
         model.simulate({"Intercept": 1.0, "x": 0.0})
     with pytest.raises(Refusal, match="name 'site'"):
         model.simulate({"Intercept": 1.0, "x": 0.0}, {"(1|g)": 1.0, "noise": 1.0, "site": 1.0})
+    with pytest.raises(Refusal, match="stated parameters make data beyond"):
+        model.simulate({"Intercept": 1e13, "x": 0.0}, {"(1|g)": 1.0, "noise": 1.0})
     with pytest.raises(ValueError, match="every y is NaN"):
         model.fit()
     with pytest.raises(ValueError, match="levels are not known"):
@@ -100,11 +102,17 @@ def test_power_of_two_groups_is_that_of_the_normal_test():
     assert abs(row.power - expected) < 4 * row.mc_error
     assert row.coverage > 0.88
     assert row.sd == pytest.approx(np.sqrt(2 / 100), rel=0.25)
-    assert row.mc_error == pytest.approx(np.sqrt(row.power * (1 - row.power) / 60))
+    p = (60 * row.power + 2) / 64
+    assert row.mc_error == pytest.approx(np.sqrt(p * (1 - p) / 64))
     assert found.fits.shape == (60, 3)
     assert "by 60 data sets" in repr(found)
     with pytest.raises(ValueError, match="effect"):
         fenchel.power(model, "dose", 20, coefficients={"Intercept": 0.0, "arm": 0.35}, hyperparameters={})
+    sure = fenchel.power(
+        model, n=10, coefficients={"Intercept": 0.0, "arm": 3.0}, hyperparameters={"(1|g)": 0.5, "noise": 1.0}
+    )
+    assert sure.table.loc["arm", "power"] == 1.0
+    assert sure.table.loc["arm", "mc_error"] > 0.05  # ten of ten are not certainty
 
 
 def test_a_model_with_another_response(tmp_path):
@@ -113,6 +121,8 @@ def test_a_model_with_another_response(tmp_path):
     other = model.with_response(np.ones(60))
     assert (other.target.y == 1.0).all()
     assert (model.target.y == np.arange(60.0)).all()
+    with pytest.raises(Refusal, match=r"y of shape \(3,\)"):
+        model.with_response(np.ones(3))
     with pytest.raises(Refusal, match="is computed"):
         fenchel.Model("np.log(y + 1) ~ x", data).with_response(np.ones(60))
 

@@ -12,6 +12,10 @@ from scipy.special import expit
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.hyperparameters.priors import HalfNormal
+from fenchel.likelihoods import BernoulliLogit
+from fenchel.models.fit_names import _latex
+from fenchel.models.residuals import moments
+from fenchel.plots import plot_against, plot_by_level
 
 KEPT = json.loads((Path(__file__).parent.parent / "benchmarks" / "diagnostics.json").read_text())
 
@@ -108,6 +112,13 @@ def test_residuals_of_labels_and_missing_rows():
     assert ((u > 0) & (u < 1)).all()
 
 
+def test_moments_of_nearly_certain_labels_do_not_cancel():
+    y, mean, variance = moments(BernoulliLogit(), np.array([0.0, 1.0]), np.array([0.0]), np.array([45.0]), np.zeros(1))
+    assert y == 0.0
+    assert mean == 1.0
+    np.testing.assert_allclose(variance, np.exp(-45.0), rtol=1e-6)
+
+
 def test_censored_durations_have_quantile_residuals_alone():
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"x": rng.normal(size=80)})
@@ -185,6 +196,15 @@ def test_influence_of_rows_is_that_of_refits(numbers):
     assert by.loc["3", "cooks_distance"] == pytest.approx(change @ np.linalg.solve(full[1], change) / 2, rel=1e-4)
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_influence_and_r2_do_not_depend_on_units(numbers, unit):
+    fit, data = numbers
+    other = fenchel.fit("y ~ x + (1|g)", data.assign(x=data.x * unit), "gaussian", accuracy="fast")
+    np.testing.assert_allclose(other.influence().cooks_distance, fit.influence().cooks_distance, rtol=1e-3)
+    far = fenchel.fit("y ~ x + (1|g)", data.assign(y=data.y + 1e11), "gaussian", accuracy="fast")
+    np.testing.assert_allclose(far.r2().estimate, fit.r2().estimate, atol=2e-3)
+
+
 # -- R^2 ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "formula", "family", "close"),
@@ -224,6 +244,22 @@ def test_a_model_without_hyperparameters_has_shares_and_sensitivity():
     fixed = np.var(np.log(lam), ddof=1)
     assert found.estimate.iloc[0] == pytest.approx(fixed / (fixed + np.log1p(1 / lam.mean())), rel=1e-6)
     assert set(fit.sensitivity().prior) == {"coefficients"}
+
+
+def test_an_intercept_alone_explains_nothing(numbers):
+    fit = fenchel.fit("y ~ 1 + (1|g)", numbers[1], "gaussian", accuracy="fast")
+    assert fit.r2().loc["R2 marginal"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_r2_of_overdispersed_counts_is_the_formula_written_out():
+    rng, data, eta = grouped(8)
+    data["y"] = rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, len(data)))
+    fit = fenchel.fit("y ~ x + (1|g)", data, "negative-binomial", accuracy="fast")
+    sd, size = fit.hyperparameters["value"]
+    along = fit.params["Intercept"] + fit.params["x"] * data.x
+    left = np.log1p(1 / np.exp(along + sd**2 / 2).mean() + 1 / size)
+    each = np.array([np.var(along, ddof=1), sd**2, left])
+    np.testing.assert_allclose(fit.variance_shares()["variance"], each, rtol=1e-6)
 
 
 def test_the_log_likelihood_of_numbers_is_the_dense_one(numbers):
@@ -268,6 +304,8 @@ def test_compare_by_likelihood_is_an_anova(numbers):
     assert folds.loc["x", "elpd"] == pytest.approx(fit.k_fold(3).elpd)
     with pytest.raises(Refusal, match="groups"):
         fenchel.compare({"x": fit}, by="leave_group_out")
+    with pytest.raises(Refusal, match="folds = 5 with by = 'loo'"):
+        fenchel.compare({"x": fit}, by="loo", folds=5)
     with pytest.raises(Refusal, match="fitted models"):
         fenchel.compare({"x": fit.loo()}, by="likelihood")
 
@@ -317,6 +355,7 @@ def test_pages_of_papers_and_notebooks(counts):
     assert latex.count(r"\\") == 3
     assert r"\caption{Counts}" in latex
     assert "relative\\_risk" in latex
+    assert _latex("a_{b}\\|^") == r"a\_\{b\}\textbackslash{}\textbar{}\textasciicircum{}"
     assert "<table" in fit._repr_html_()
     assert "poisson" in fit.model._repr_html_()
 
@@ -355,3 +394,18 @@ def test_pictures_of_residuals(counts):
     assert [tick.get_text() for tick in fit.plot_variance().get_yticklabels()] == ["fixed", "(1|g)", "residual"]
     with pytest.raises(Refusal, match="'quantiles', 'fitted', 'x', 'g'"):
         fit.plot_residuals("map")
+
+
+def test_points_beside_levels_do_not_follow_residuals():
+    """Residuals of labels are drawn: points must not be moved aside by the same draws."""
+    pytest.importorskip("matplotlib")
+    z = stats.norm.ppf(np.random.default_rng(0).random(200))
+    aside, drawn = plot_by_level(["a"] * 200, z).lines[1].get_data()
+    assert abs(np.corrcoef(aside, drawn)[0, 1]) < 0.2
+
+
+def test_averages_over_few_values_are_of_each_value():
+    pytest.importorskip("matplotlib")
+    x = np.repeat(np.arange(5.0), [30, 3, 20, 7, 40])
+    ax = plot_against(x, x)
+    np.testing.assert_allclose(np.asarray(ax.containers[0].lines[0].get_xdata(), dtype=float), np.arange(5.0))

@@ -24,6 +24,7 @@ ROWS = ("exposure", "trials", "event")
 
 def model_of(problem: FormulaProblem) -> tuple[Any, pd.DataFrame]:
     import fenchel
+    from fenchel.gmrf.mesh import Mesh
 
     frame = pd.DataFrame({**problem.table, **problem.rows, "y": problem.y})
     if problem.family == "ordinal":
@@ -35,7 +36,7 @@ def model_of(problem: FormulaProblem) -> tuple[Any, pd.DataFrame]:
     for term in problem.terms:
         for name, (first, second) in term.names.items():
             known = name == "A"
-            names[name] = pd.DataFrame(second, first, first) if known else fenchel.Mesh(first, second)
+            names[name] = pd.DataFrame(second, first, first) if known else Mesh(first, second)
         for column, A in term.graphs.items():
             graphs[column] = {f"r{i}": [f"r{j}" for j in np.flatnonzero(row)] for i, row in enumerate(A)}
     priors = {}

@@ -19,7 +19,6 @@ from .estimators import GaussianProcessRegressor as GaussianProcessRegressor
 from .estimators import ProbabilisticPCA as ProbabilisticPCA
 from .files import load as load
 from .files import save as save
-from .gmrf.mesh import Mesh as Mesh
 from .gmrf.mesh_making import mesh as mesh
 from .hyperparameters import integrate as integrate
 from .inference import infer as infer

@@ -133,7 +133,7 @@ def compare(
     *,
     by: str = "prediction",
     groups: Any = None,
-    folds: Any = 10,
+    folds: Any = None,
     effort: str = "fast",
     n_jobs: Jobs = None,
     progress: bool = False,
@@ -162,6 +162,7 @@ def compare(
     groups : str or array, with "leave_group_out"
         A column of the models, or one label for each row of the data.
     folds : int, str or array, with "k_fold"
+        As ``k`` of ``fit.k_fold``; default 10.
     effort : "fast" or "high"
         Of the bounds of the evidence.
     fits : dict of name to FittedModel, or to what ``loo``, ``leave_group_out`` or ``k_fold`` returned
@@ -190,6 +191,8 @@ def compare(
     choice("compare", "by", by, ("prediction", "loo", "leave_group_out", "k_fold", "evidence", "likelihood"))
     if (groups is None) == (by == "leave_group_out"):
         raise problem("compare", f"groups = {groups!r} with by = {by!r}", 'groups="column" with by="leave_group_out"')
+    if folds is not None and by != "k_fold":
+        raise problem("compare", f"folds = {folds!r} with by = {by!r}", 'folds with by="k_fold"')
     models = {name: fit for name, fit in fits.items() if not isinstance(fit, RowScores)}
     if by not in ("prediction", "loo") and len(models) < len(fits):
         raise problem("compare", f"predictions of rows with by = {by!r}", "fitted models")
@@ -201,7 +204,7 @@ def compare(
     if len(kinds) > 1:
         got = "predictions of different kinds: " + ", ".join(f"{name!r} {type(f).__name__}" for name, f in fits.items())
         raise problem("compare", got, "one kind", "Ask the same of every model, such as fit.leave_group_out(...).")
-    shared = models, by, groups, folds
+    shared = models, by, groups, 10 if folds is None else folds
     each = run_tasks(_left_out, list(models), shared, where="compare", n_jobs=n_jobs, progress=progress)
     scores: dict[str, RowScores] = {**fits, **dict(zip(models, each, strict=True))}
     densities = {name: np.asarray(score.log_density) for name, score in scores.items()}

@@ -116,7 +116,7 @@ class Mesh(Stated):
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel import Mesh
+    >>> from fenchel.gmrf.mesh import Mesh
     >>> square = Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
     >>> square.design([[0.5, 0.25]]).toarray()
     array([[0.5 , 0.25, 0.25, 0.  ]])

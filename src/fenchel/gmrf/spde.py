@@ -55,7 +55,7 @@ def finite_elements(mesh: Mesh, part: np.ndarray | None = None) -> tuple[np.ndar
 
     Examples
     --------
-    >>> from fenchel import Mesh
+    >>> from fenchel.gmrf.mesh import Mesh
     >>> from fenchel.gmrf.spde import finite_elements
     >>> mass, G = finite_elements(Mesh([[0, 0], [1, 0], [0, 1]], [[0, 1, 2]]))
     >>> mass.round(4), G.toarray()

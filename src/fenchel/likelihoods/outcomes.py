@@ -30,7 +30,7 @@ LIMITS = {  # of y, by support
 }
 
 
-_STEP = 1e-4  # of eta, of a slope by differences
+_STEP = 1e-4  # of eta, of a slope by differences, relative where eta is large
 
 
 class ElementaryTerms(NamedTuple):
@@ -103,7 +103,8 @@ class Predicted(Parametrised):
         eta = np.asarray(eta, dtype=np.float64)
         if self.link_noise is not None:
             return self.link_noise
-        slope = (self.mean_at(eta + _STEP) - self.mean_at(eta - _STEP)) / (2.0 * _STEP)
+        step = _STEP * np.maximum(1.0, np.abs(eta))
+        slope = (self.mean_at(eta + step) - self.mean_at(eta - step)) / (2.0 * step)
         return float(np.mean(self.variance_at(eta) / slope**2))
 
     def probabilities_at(self, eta: np.ndarray) -> np.ndarray:

@@ -83,7 +83,10 @@ class MakesData:
         if model.response.expression is not None:
             got = f"the response {model.response.name!r} is computed"
             raise problem("with_response", got, "a response that is one column")
-        return type(self)(**{**given, "data": given["data"].assign(**{model.response.name: np.asarray(y)})})
+        y = np.asarray(y)
+        if y.shape != model.data_index.shape:
+            raise problem("with_response", f"y of shape {y.shape}", f"one value a row, {model.data_index.shape}")
+        return type(self)(**{**given, "data": given["data"].assign(**{model.response.name: y})})
 
     def _repr_html_(self) -> str:
         """For notebooks: the formula and the model in words."""
@@ -293,6 +296,12 @@ def _one_fit(
     return [tuple(table.loc[name, ["mean", "lower", "upper"]]) for name in names], fit.converged
 
 
+def _share_error(hits: int, n: int) -> float:
+    """The standard error of a share, as Agresti and Coull have it: above 0 where all or none are hits."""
+    p = (hits + 2.0) / (n + 4.0)
+    return float(np.sqrt(p * (1.0 - p) / (n + 4.0)))
+
+
 def _summed(truth: list[float], names: list[str], found: list[tuple[Any, bool]]) -> Power:
     import pandas as pd
 
@@ -307,7 +316,7 @@ def _summed(truth: list[float], names: list[str], found: list[tuple[Any, bool]])
         rows[name] = {
             "truth": b,
             "power": share,
-            "mc_error": float(np.sqrt(share * (1.0 - share) / len(every))),
+            "mc_error": _share_error(int(beyond.sum()), len(every)),
             "coverage": float(((low <= b) & (b <= high)).mean()),
             "bias": float(estimate.mean() - b),
             "sd": float(estimate.std(ddof=1)),

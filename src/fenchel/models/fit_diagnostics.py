@@ -189,11 +189,15 @@ class FitDiagnostics(FitEffects):
         return sensitivity.sensitivity(self, factors, size, rng)  # type: ignore[arg-type]
 
     def plot_residuals(self, kind: Any = None, ax: Any = None) -> Any:
-        """Residuals of rows predicted from the others: "quantiles", "fitted", "histogram", a covariate by its name.
+        """Quantile residuals of rows predicted from the others, in panels.
 
-        Default: quantiles against those of a normal, residuals against fitted values and against every covariate, of
-        groups and other levels as boxes, and along the time of a series; of a model with a field their map. Several
-        panels are an array of Axes with a ``figure``.
+        Parameters
+        ----------
+        kind : "quantiles", "fitted", "map" or the name of a covariate, optional
+            One panel. Default: all of them, up to nine: quantiles against those of a normal, residuals against fitted
+            values and against each covariate (of groups and other levels with the average of each), and the map of a
+            field's coordinates. They are an array of Axes with a ``figure``.
+        ax : matplotlib Axes, optional
         """
         from .residual_pictures import plot_residuals
 

@@ -253,7 +253,7 @@ class FamiliarNames(FitDiagnostics):
         return pd.DataFrame(columns, index=table.index).set_axis(names, axis=0)
 
     def __maketables_stat__(self, key: str) -> Any:
-        """One statistic of the fit by its key: N, ll, aic, bic, elpd_loo, elbo, r2 and r2_within; None for others."""
+        """One statistic of the fit by its key: N, ll, aic, bic, elpd_loo, elbo, r2 and r2_marginal; None for others."""
         glanced = {"N": "nobs", "ll": "logLik", "aic": "AIC", "bic": "BIC", "elpd_loo": "elpd.loo", "elbo": "elbo"}
         if key in glanced:
             return self.glance()[glanced[key]].iloc[0]
@@ -293,10 +293,9 @@ def _broom(effect: str, group: Any, term: Any, *columns: Any) -> pd.DataFrame:
 
 def _latex(text: Any) -> str:
     """With LaTeX's signs escaped."""
-    out = short_name(text).replace("\\", r"\textbackslash{}")
-    for sign in "&%$#_{}":
-        out = out.replace(sign, f"\\{sign}") if sign not in "{}" else out
-    return out.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}").replace("|", r"\textbar{}")
+    signs: dict[str, Any] = {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    words = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "|": "bar"}
+    return short_name(text).translate(str.maketrans(signs | {k: rf"\text{v}{{}}" for k, v in words.items()}))
 
 
 def names_table() -> str:

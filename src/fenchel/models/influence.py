@@ -35,10 +35,10 @@ def influence(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> pd.Data
     else:
         table, shifts = _of_groups(fit, by, n_jobs, progress)
     names, covariance = tables.names_of(fit.model), tables.fixed_moments(fit)[1]
-    sd, own = np.sqrt(np.diag(covariance)), np.linalg.pinv(covariance)
-    distance = np.einsum("ni,ij,nj->n", shifts, own, shifts) / max(1, len(names))
-    table.insert(0, "cooks_distance", distance)
-    return table.assign(**{f"shift_{name}": shifts[:, j] / sd[j] for j, name in enumerate(names)})
+    sd = np.sqrt(np.diag(covariance))
+    in_sds, own = shifts / sd, np.linalg.pinv(covariance / np.outer(sd, sd))  # correlations: columns in any units
+    table.insert(0, "cooks_distance", np.einsum("ni,ij,nj->n", in_sds, own, in_sds) / max(1, len(names)))
+    return table.assign(**{f"shift_{name}": in_sds[:, j] for j, name in enumerate(names)})
 
 
 def _of_rows(fit: FittedModel) -> tuple[pd.DataFrame, np.ndarray]:

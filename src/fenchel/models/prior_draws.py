@@ -47,6 +47,8 @@ def draw_data(
     eta = to_numpy(everyone.mt)[:, 0] + to_numpy(everyone.designs[0].times(z - to_numpy(nothing.latent_mean)))
     y = np.asarray(truth.lenient().draw(eta[:, None], rng), dtype=np.float64)[:, 0]
     if not (np.isfinite(y).all() and np.abs(y).max(initial=0.0) < _FARTHEST):
+        if fixed is not None:
+            raise problem(where, "the stated parameters make data beyond 1e12", "coefficients nearer to 0")
         raise problem(where, "the priors made data beyond 1e12", "tighter ones", "Model(..., fixed_sd=1).")
     return Drawn(z, eta, np.where(model.target.seen > 0.0, y, np.nan))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SIZE = (4.2, 3.4)  # inches of a panel
 _MOST = 9  # panels by default
+_FAR = 20.0  # times the smallest: fitted values above 0 are then on a log axis
 
 
 def kinds_of(fit: FittedModel) -> list[str]:
@@ -43,7 +44,11 @@ def _panel(fit: FittedModel, kind: str, z: np.ndarray, ax: Any) -> Any:
     if kind == "quantiles":
         return plot_quantiles(z, ax)
     if kind == "fitted":
-        return plot_against(fit.predict().to_numpy()[model.kept], z, ax, xlabel=f"fitted {model.response.name}")
+        fitted = fit.predict().to_numpy()[model.kept]
+        out = plot_against(fitted, z, ax, xlabel=f"fitted {model.response.name}")
+        if fitted.min() > 0.0 and fitted.max() > _FAR * fitted.min():
+            out.set_xscale("log")
+        return out
     if kind == "map":
         first, second = _coordinates(fit)
         x, y = (model.frame[name].to_numpy(dtype=np.float64) for name in (first, second))
@@ -64,5 +69,4 @@ def _coordinates(fit: FittedModel) -> tuple[str, ...]:
 def plot_variance(fit: FittedModel, ax: Any, interval: float) -> Any:
     """The shares of variance as bars."""
     found = fit.variance_shares(interval=interval)
-    out = plot_shares(list(found.index), found["share"], found["conf_low"], found["conf_high"], ax)
-    return out
+    return plot_shares(list(found.index), found["share"], found["conf_low"], found["conf_high"], ax)

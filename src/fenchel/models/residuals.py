@@ -117,7 +117,7 @@ def moments(
     values = np.arange(p.shape[1], dtype=np.float64) if values is None else values
     mean = p @ values
     known = values[np.where(np.isnan(y), 0, y).astype(int)]
-    return np.where(np.isnan(y), np.nan, known), mean, np.maximum(p @ values**2 - mean**2, 0.0)
+    return np.where(np.isnan(y), np.nan, known), mean, ((values - mean[:, None]) ** 2 * p).sum(axis=1)
 
 
 def deviance(likelihood: Likelihood, y: np.ndarray, eta: np.ndarray, scale: float = 1.0) -> np.ndarray:
@@ -131,7 +131,7 @@ def deviance(likelihood: Likelihood, y: np.ndarray, eta: np.ndarray, scale: floa
     >>> deviance(Poisson(), np.array([3.0]), np.array([0.0])).round(4)  # 2 (3 log 3 - 2)
     array([2.5917])
     """
-    rows = likelihood.prepare(np.where(np.isnan(y), np.nan, y))
+    rows = likelihood.prepare(y)
 
     def log_p(at: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):

@@ -56,8 +56,8 @@ class VarianceParts:
             self._of_term(term, own, latents[self.begins[k] : self.begins[k + 1]])
             for k, (term, own) in enumerate(self.fit.model.sum.thetas(theta))
         ]
-        prior = self.fit.model.coefficient_priors.offset(self.fit.model.sum.X)[self.seen]
-        fixed = float(np.var(X + prior, ddof=1)) if X.size > 1 else 0.0
+        whole = X + self.fit.model.coefficient_priors.offset(self.fit.model.sum.X)[self.seen]
+        fixed = float(np.var(whole - whole[0], ddof=1)) if X.size > 1 else 0.0  # 0 of an intercept alone
         own = tables.likelihood_at(self.fit, theta).take(self.seen)
         return np.array([fixed, *each, own.link_variance(X + offset, sum(each))])
 

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 _LABEL = "quantile residual"
 _BINS = 12  # of a column, whose average residuals are drawn
-_BOXES = 40  # levels that are drawn one by one
+_LEVELS = 40  # levels that are drawn one by one
+_WIDE = 50  # characters of their names that fit side by side
+_ABOVE: dict[str, Any] = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 0.97),
+    "borderpad": 0.0,
+}  # of a legend: off the points
 
 
 def _finite(where: str, *columns: Any) -> list[np.ndarray]:
@@ -50,14 +56,14 @@ def plot_quantiles(residuals: Any, ax: Axes | None = None, *, level: float = 0.9
     k = np.arange(1, n + 1)
     expected = ndtri((k - 0.5) / n)
     low, high = (ndtri(beta.ppf(q, k, n + 1 - k)) for q in (0.5 - level / 2, 0.5 + level / 2))
-    ax.fill_between(expected, low, high, color=GREY, alpha=0.25, linewidth=0, label=f"{level:.0%} for each")
+    ax.fill_between(expected, low, high, color=GREY, alpha=0.25, linewidth=0, label=f"{100 * level:g} % for each")
     ax.plot(expected, expected, color=GREY, linewidth=0.8)
     ax.plot(expected, np.sort(z), ".", color=BLUE, markersize=4)
-    return finish_axes(ax, "normal quantile", _LABEL)
+    return finish_axes(ax, "normal quantile", _LABEL, **_ABOVE)
 
 
 def plot_against(x: Any, residuals: Any, ax: Axes | None = None, *, xlabel: str = "", line: bool = False) -> Axes:
-    """Residuals against a column of numbers, with averages over stretches of it and their 95 % intervals.
+    """Residuals against a column of numbers, with averages over stretches or few values of it, and 95 % intervals.
 
     ``line`` joins the residuals in the order of x, as of a series.
 
@@ -75,13 +81,16 @@ def plot_against(x: Any, residuals: Any, ax: Axes | None = None, *, xlabel: str 
     ax.axhline(0.0, color=GREY, linewidth=0.8)
     size = 5 if z.size < 500 else 2
     ax.plot(at[order], z[order], "." if not line else ".-", color=BLUE, markersize=size, alpha=0.5, linewidth=0.6)
+    values, each = np.unique(at, return_inverse=True)
     parts = np.array_split(order, min(_BINS, max(1, z.size // 10)))
+    if values.size <= _BINS:
+        parts = [np.flatnonzero(each == k) for k in range(values.size)]
     if len(parts) > 2:
         middle = [float(at[part].mean()) for part in parts]
         mean = [float(z[part].mean()) for part in parts]
         half = [1.96 / np.sqrt(part.size) for part in parts]
         ax.errorbar(middle, mean, yerr=half, fmt="o", color=ORANGE, markersize=4, linewidth=1.2, label="average, 95 %")
-    return finish_axes(ax, xlabel, _LABEL)
+    return finish_axes(ax, xlabel, _LABEL, **_ABOVE)
 
 
 def plot_by_level(levels: Sequence[Any], residuals: Any, ax: Axes | None = None, *, xlabel: str = "") -> Axes:
@@ -104,7 +113,7 @@ def plot_by_level(levels: Sequence[Any], residuals: Any, ax: Axes | None = None,
     there = np.isfinite(z)
     n = np.maximum(np.bincount(codes[there], minlength=names.size), 1e-300)
     mean = np.bincount(codes[there], z[there], minlength=names.size) / n
-    many = names.size > _BOXES
+    many = names.size > _LEVELS
     order = np.argsort(mean, kind="stable") if many else np.arange(names.size)
     order = order[n[order] >= 1.0]
     ax = axes_for(ax, 4.2, 3.6)
@@ -113,8 +122,8 @@ def plot_by_level(levels: Sequence[Any], residuals: Any, ax: Axes | None = None,
     if not many:
         where = np.empty(names.size, dtype=int)
         where[order] = place
-        jitter = np.random.default_rng(0).uniform(-0.2, 0.2, int(there.sum()))
-        ax.plot(where[codes[there]] + jitter, z[there], ".", color=BLUE, markersize=3, alpha=0.4)
+        aside = 0.4 * (0.618 * np.arange(there.sum()) % 1.0) - 0.2  # no draws: residuals may come of the same seed
+        ax.plot(where[codes[there]] + aside, z[there], ".", color=BLUE, markersize=3, alpha=0.4)
     half = 1.96 / np.sqrt(n[order])
     ax.errorbar(
         place, mean[order], yerr=half, fmt="o", color=ORANGE, markersize=4, linewidth=1.2, label="average, 95 %"
@@ -123,10 +132,9 @@ def plot_by_level(levels: Sequence[Any], residuals: Any, ax: Axes | None = None,
         ax.set_xticks([])
         xlabel = f"{xlabel}: {order.size} levels, by their average"
     else:
-        ax.set_xticks(
-            place, labels=[short_name(name) for name in names[order]], rotation=0 if place.size < 7 else 90, fontsize=9
-        )
-    return finish_axes(ax, xlabel, _LABEL)
+        labels = [short_name(name) for name in names[order]]
+        ax.set_xticks(place, labels=labels, rotation=0 if len(" ".join(labels)) < _WIDE else 90, fontsize=9)
+    return finish_axes(ax, xlabel, _LABEL, **_ABOVE)
 
 
 def plot_residual_map(
