@@ -383,7 +383,8 @@ def without_trials(family: str, name: str, y: object) -> Exception:
     values = np.asarray(y)
     numbers = values.dtype.kind in "biuf"
     labels = numbers and np.isin(values[~np.isnan(values.astype(float))], (0, 1)).all()
-    hits, _, n = name.partition("/")  # R's share of successes, with their trials as weights
+    share = name[2:-1] if name.startswith("I(") else name
+    hits, _, n = share.partition("/")  # R's share of successes, with their trials as weights
     advice = f'Write "{hits.strip()} | trials({n.strip() or "n"}) ~ ...", or trials= a column or a number.'
     if labels and values.size:
         advice = f'{name} is 0 or 1 in every row: family="bernoulli".'
@@ -407,4 +408,5 @@ def check_labels(family: str | Likelihood, name: str, y: np.ndarray) -> None:
     different = np.unique(y[~np.isnan(y)]).size
     if own is not family and own.support == "levels" and not own.ordered and different > 2:
         got = f'the response {name!r} has {different} different labels and family="{family}"'
-        raise problem("Model", got, "two", 'Use family="multinomial", or "ordinal" where they have an order.')
+        advice = 'Use family="multinomial", "ordinal" where they have an order, "binomial" where y counts successes.'
+        raise problem("Model", got, "two", advice)

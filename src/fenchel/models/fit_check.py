@@ -46,7 +46,7 @@ _SHOWN = 3  # rows that are named
 CURES = {
     "search": "n_restarts=5 starts elsewhere; another prior, or fewer terms",
     "answers": "state priors of the hyperparameters, or hold the answers against MCMC",
-    "correction": "accuracy='high', or solution.importance()",
+    "correction": "accuracy='high', or fit.solution.importance()",
     "prior": "state the prior knowingly: priors={...}; fit.priors has all of them",
     "separation": "state a prior of the coefficient, or leave its column out",
     "groups": "leave the term out, or make its levels fewer",
