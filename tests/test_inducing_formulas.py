@@ -148,6 +148,18 @@ def test_exact_processes_have_no_loss_and_other_fits_keep_theirs():
     assert one.approximation_loss != whole.approximation_loss  # at its own theta
 
 
+@pytest.mark.parametrize(("y", "family"), [("y", "poisson"), ("label", "probit")])
+def test_points_that_explain_every_row_end_whatever_the_bound(y, family):
+    """Of a smooth function few points can be told apart: more are asked for, and none is found."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = fenchel.fit(f"{y} ~ gp(a, kernel='rbf', n_inducing='auto', loss=1e-9)", TABLE, family, accuracy="fast")
+    (term,) = (term for term in fit.model.sum.effects if term.approximates)
+    assert fit.approximation_loss > term.allowed
+    assert term.n_latents < 100
+    assert len(term.stages) < 5
+
+
 @pytest.mark.parametrize(
     ("y", "family", "kind"),
     [

@@ -137,11 +137,15 @@ class InducingProcess(PointProcess):
         cost = self.cost_at(theta, solution)
         more = min(GROWTH * M, MOST_POINTS, len(rows))
         grows = self.n_inducing == "auto" and cost.bound > self.allowed and more > M and len(rows) * more**2 <= WORK
-        if not grows and self.n_chosen >= _CHOICES:
-            return np.zeros((0, rows.shape[1])), cost
+        last, none = self.n_chosen >= _CHOICES, np.zeros((0, rows.shape[1]))
+        if last and not grows:
+            return none, cost
         w = to_numpy(solution.lam + solution.alpha**2).sum(axis=1)
         known = w if np.isfinite(w).all() and w.any() else None
-        return rows[choose_rows(self.process.kernel(theta), rows, more if grows else M, known)], cost
+        chosen = choose_rows(self.process.kernel(theta), rows, more if grows else M, known)
+        if last and len(chosen) <= M:  # further rows are explained but for rounding
+            return none, cost
+        return rows[chosen], cost
 
     def cost_at(self, theta: np.ndarray, solution: Solution) -> ApproximationLoss:
         """The bound on what the points cost at a fit."""
