@@ -162,8 +162,8 @@ def test_names_outside_the_formula(data):
     for share in ("h/n", "I(h/n)"):
         with pytest.raises(Refusal, match=r'Write "h \| trials\(n\) ~'):
             fenchel.Model(f"{share} ~ x", data.assign(h=1.0, n=3.0), family="binomial", weights="n")
-    with pytest.raises(Refusal, match='has 4 different labels .* "binomial" where y counts successes'):
-        hits = np.arange(len(data)) % 4
+    hits = np.arange(len(data)) % 4
+    with pytest.raises(Refusal, match=r'has 4 different labels .* "binomial" where y counts successes'):
         fenchel.Model("cbind(h, 3 - h) ~ x", data.assign(h=hits), family="bernoulli")
     with pytest.raises(Refusal, match="the response 'f' holds text; expected numbers"):
         fenchel.Model("f ~ x", data)
