@@ -193,7 +193,8 @@ def test_influence_of_rows_is_that_of_refits(numbers):
     out = np.where(data.g == 3, np.nan, y)
     again = fenchel.infer(fit.found.likelihood, fit.found.prior, out, tol=1e-10)
     change = fit.model.sum.fixed_effects(again)[0] - full[0]
-    assert by.loc["3", "cooks_distance"] == pytest.approx(change @ np.linalg.solve(full[1], change) / 2, rel=1e-4)
+    assert list(by.index) == list(range(12))
+    assert by.loc[3, "cooks_distance"] == pytest.approx(change @ np.linalg.solve(full[1], change) / 2, rel=1e-4)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e9])
@@ -244,6 +245,7 @@ def test_a_model_without_hyperparameters_has_shares_and_sensitivity():
     fixed = np.var(np.log(lam), ddof=1)
     assert found.estimate.iloc[0] == pytest.approx(fixed / (fixed + np.log1p(1 / lam.mean())), rel=1e-6)
     assert set(fit.sensitivity().prior) == {"coefficients"}
+    assert set(fit.sensitivity(2.0).factor) == {2.0}
 
 
 def test_an_intercept_alone_explains_nothing(numbers):
@@ -341,6 +343,8 @@ def test_names_of_other_software(counts):
     tidy = fit.tidy(["fixed", "ran_pars", "ran_vals"])
     assert tidy.effect.value_counts().to_dict() == {"ran_vals": 12, "fixed": 2, "ran_pars": 1}
     assert fit.glance().loc[0, "elpd.loo"] == fit.loo().elpd
+    probed = fenchel.fit("y ~ x + (1|g)", data, "poisson", accuracy="fast", engine="iterative")
+    assert probed.glance()[["nobs", "elbo", "gap"]].isna().to_numpy().tolist() == [[False, True, True]]
     augmented = fit.augment()
     np.testing.assert_allclose(augmented["y"] - augmented[".fitted"], augmented[".resid"])
     ratios = fit.tidy("fixed", exponentiate=True)

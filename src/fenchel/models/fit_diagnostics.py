@@ -32,7 +32,7 @@ class FitDiagnostics(FitEffects):
             Whether each row is predicted from all others, so that it does not pull its own prediction; the sd of
             "pearson" is then that of the prediction. Without it "response" is y less ``predict()``, and "pearson" and
             "deviance" are at the mean of eta, as R's ``residuals(fit, type=)`` has them, "deviance" over the root of
-            the dispersion.
+            the dispersion. Weights of rows do not enter; R multiplies by their roots.
         rng : seed of what is drawn within jumps
 
         Examples

@@ -163,7 +163,7 @@ class FamiliarNames(FitDiagnostics):
         """One row of the whole fit, with broom's columns nobs, df, logLik, AIC, BIC, and those of this package.
 
         elpd.loo is the sum of ``loo``, elbo a lower bound of the evidence with its gap. What a kind of fit does not
-        answer is NaN.
+        answer is NaN; so are elbo and gap of the iterative engine, which are intervals.
 
         Examples
         --------
@@ -177,7 +177,8 @@ class FamiliarNames(FitDiagnostics):
         known = self.log_likelihood() if answers(self, "log_likelihood") else None
         left = [np.nan] * 4 if known is None else [known.df, known.value, known.aic, known.bic]
         elpd = self.loo().elpd if answers(self, "loo") else np.nan
-        row = [self.nobs, *left, elpd, float(self.elbo), float(self.gap), self.converged]
+        bound = [np.nan] * 2 if "iterative" in self.limits else [float(self.elbo), float(self.gap)]
+        row = [self.nobs, *left, elpd, *bound, self.converged]
         names = ["nobs", "df", "logLik", "AIC", "BIC", "elpd.loo", "elbo", "gap", "converged"]
         return pd.DataFrame([row], columns=names)
 

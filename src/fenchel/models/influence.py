@@ -62,7 +62,10 @@ def _of_groups(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> tuple[
     """The rows of each group, their joint log density without it, and the shifts (G, p)."""
     import pandas as pd
 
-    names, codes = np.unique(group_labels(fit, "influence", by), return_inverse=True)
+    labels = group_labels(fit, "influence", by)
+    if np.ndim(by) == 0 and by in fit.model.frame and fit.model.frame[by].dtype.kind in "iu":
+        labels = fit.model.frame[by].to_numpy()  # numbers stay numbers, in their order
+    names, codes = np.unique(labels, return_inverse=True)
     index = pd.Index(names, name=by if np.ndim(by) == 0 else None)
     left = to_numpy(fit.leave_group_out(by).log_density)[fit.model.kept]
     run = {"n_jobs": n_jobs, "progress": progress}

@@ -18,6 +18,7 @@ from ..checks import count, problem
 from ..corrections.importance import smoothed
 from ..hyperparameters.priors import Density
 from . import predictions, tables
+from .reference_grid import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,7 @@ def sensitivity(fit: FittedModel, factors: Sequence[float], size: int, rng: Any)
     import pandas as pd
 
     size = count("sensitivity", "size", size, 200)
-    wide = [float(c) for c in factors]
+    wide = [float(c) for c in listed(factors)]
     if not wide or not all(np.isfinite(c) and c > 0.0 for c in wide):
         raise problem("sensitivity", f"factors = {factors!r}", "numbers above 0, such as (0.5, 2)")
     thetas, latents = predictions.draws_with_theta(fit, size, np.random.default_rng(rng))
