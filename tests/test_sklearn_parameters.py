@@ -202,3 +202,11 @@ def test_refusals_of_several_outputs(data):
     model = GaussianProcessRegressor(KERNEL, alpha=np.full(40, 0.1)).fit(X, Y[:, 0])
     with pytest.raises(ValueError, match=r"that of other rows is not known; expected a number for alpha"):
         model.score(new, new[:, 0])
+
+
+def test_outputs_that_are_tiny_beside_the_kernel_are_refused_in_words():
+    x = np.linspace(0.0, 5.0, 50)[:, None]
+    tiny = 1e-8 * np.column_stack([np.sin(x[:, 0]), np.cos(x[:, 0])])
+    with pytest.raises(ValueError, match="scale of y"):
+        GaussianProcessRegressor(1.0 * RBF(1.0)).fit(x, tiny)
+    assert GaussianProcessRegressor(1.0 * RBF(1.0), normalize_y=True).fit(x, tiny).outputs_ is not None

@@ -133,7 +133,7 @@ def _length_slopes(kernel: Kernel, X: Array, Z: Array, H: Array, lengths: Any) -
 class Profile(NamedTuple):
     """A stationary kernel as a function of r^2, and the weight w of its slopes; either may use up what it is given.
 
-    ``smooth``: both are differentiable in r^2 at 0.
+    ``smooth``: the value is differentiable in r^2 at 0.
     """
 
     value: Callable[[Array], Array]

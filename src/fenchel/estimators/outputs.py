@@ -99,7 +99,10 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
 
     def search() -> dict[str, Any]:
         found = [_searched(model, rows, first) for first in _starts(model, evidence)]
-        best = max(found, key=lambda one: one.value)
+        best = max((one for one in found if one is not None), key=lambda one: one.value, default=None)
+        if best is None:
+            got = f"the covariance under {kernel} and the noise is not positive definite in double precision"
+            raise problem(name, got, "a kernel and a noise on the scale of y", "normalize_y=True brings y to scale 1.")
         return {"theta": best.theta, "gradient": best.gradient, "n_evaluations": rows.n_evaluations}
 
     learned = model.optimizer is not None and evidence.start.size > 0
@@ -174,8 +177,12 @@ def _starts(model: GaussianProcessRegressor, evidence: Evidence) -> list[np.ndar
 
 
 def _searched(model: GaussianProcessRegressor, rows: GaussianRows, theta: np.ndarray) -> Any:
+    """Where learning from theta ends; None where it cannot begin."""
     if not callable(model.optimizer):
-        return highest(rows, theta, _GTOL)
+        try:
+            return highest(rows, theta, _GTOL)
+        except ValueError:  # beyond double precision
+            return None
     return rows.at(own_optimizer(model.optimizer, lambda at: rows.at(at)[1:3], theta, rows.evidence.bounds))
 
 

@@ -26,7 +26,7 @@ from ..linalg.dense import NotPositiveDefinite, cholesky, inverse_from, log_det,
 from ..linalg.machine import one_thread
 from .evidence import Evidence
 from .kernel import KernelCovariance
-from .search import SearchOptions
+from .search import SearchOptions, wall
 
 LOG_2PI = math.log(2.0 * math.pi)
 MOST_HYPERPARAMETERS = 16  # of a kernel: each costs another kernel for the curvature
@@ -38,7 +38,7 @@ GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
 ACCEPTED_SHARE = 0.1  # of the promised rise: below it a step is not taken
 MOST_STEPS = 30
 MOST_WALKED = 100  # steps of L-BFGS
-SAME_PEAK = 0.1  # log units: a place nearer to another one is of its peak
+SAME_PEAK = 0.5  # log units: a place nearer to another one is of its peak
 LEAST_CURVATURE = 1e-6  # of the largest one
 ROUNDING = 1e-11  # of |value|: a rise that is none
 LEAST_NOISE = 1e-6  # of the largest variance: below it rounding moves the slopes, and fits judge every step
@@ -181,7 +181,10 @@ def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place) -> Pl
 
         def negative(at: np.ndarray, scale: float = scale) -> tuple[float, np.ndarray]:
             nonlocal best
-            place = rows.at(at)
+            try:
+                place = rows.at(at)
+            except ValueError:  # beyond double precision
+                return wall(at, best, scale)
             best = place if place.value > best.value else best
             return -scale * place.value, -scale * place.gradient
 

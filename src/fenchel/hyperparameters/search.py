@@ -13,7 +13,7 @@ few unknowns. The rise that a step promises also says how exact the fit at its e
 from __future__ import annotations
 
 import time
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear, minimize
@@ -116,6 +116,13 @@ def maximum_in_box(H: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: n
         A, b = (vectors * root).T, vectors.T @ gradient[free] / root
         out[free] = lsq_linear(A, b, (low[free], high[free]), method="bvls").x
     return out
+
+
+def wall(theta: np.ndarray, best: Any, scale: float) -> tuple[float, np.ndarray]:
+    """What is told of a theta that cannot be evaluated: a slope back to the best point (value, theta, gradient)."""
+    away = theta - best.theta
+    steep = 10.0 * (1.0 + float(np.abs(best.gradient).sum())) / max(float(np.linalg.norm(away)), 1e-12)
+    return scale * (-best.value + 0.5 * steep * float(away @ away)), scale * steep * away
 
 
 def _missing(fit: Fit) -> float:
@@ -308,11 +315,11 @@ class Search(Generic[F]):
         except ValueError:  # beyond double precision
             if best is None:
                 raise
-            return self._wall(theta, best)
+            return wall(theta, best, self.scale)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             if best is None:
                 raise self._no_start(value, gradient)
-            return self._wall(theta, best)
+            return wall(theta, best, self.scale)
         as_good = best is not None and self._as_good(value, theta, gradient, best)
         if best is None or value > best.value or as_good:
             self.best = Evaluated(value, np.array(theta), gradient, evidence.solution, evidence.prior)
@@ -331,12 +338,6 @@ class Search(Generic[F]):
         doubt = self.evidence.solution.gap + best.solution.gap + here * float(np.abs(theta - best.theta).sum())
         doubt += ROUNDING * abs(best.value)
         return bool(np.isfinite(doubt) and best.value - doubt < value <= best.value and here <= self.gtol < there)
-
-    def _wall(self, theta: np.ndarray, best: Evaluated) -> tuple[float, np.ndarray]:
-        """What is told of a theta that cannot be evaluated: a slope back to the best point."""
-        away = theta - best.theta
-        steep = 10.0 * (1.0 + float(np.abs(best.gradient).sum())) / max(float(np.linalg.norm(away)), 1e-12)
-        return self.scale * (-best.value + 0.5 * steep * float(away @ away)), self.scale * steep * away
 
     def _no_start(self, value: float, gradient: np.ndarray) -> Refusal:
         slope = np.abs(gradient).max(initial=0.0)
