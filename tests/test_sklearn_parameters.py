@@ -206,7 +206,8 @@ def test_refusals_of_several_outputs(data):
 
 def test_outputs_that_are_tiny_beside_the_kernel_are_refused_in_words():
     x = np.linspace(0.0, 5.0, 50)[:, None]
-    tiny = 1e-8 * np.column_stack([np.sin(x[:, 0]), np.cos(x[:, 0])])
+    noise = 0.1 * np.random.default_rng(0).normal(size=(50, 2))
+    tiny = 1e-8 * (np.column_stack([np.sin(x[:, 0]), np.cos(x[:, 0])]) + noise)
     with pytest.raises(ValueError, match="scale of y"):
         GaussianProcessRegressor(1.0 * RBF(1.0)).fit(x, tiny)
     assert GaussianProcessRegressor(1.0 * RBF(1.0), normalize_y=True).fit(x, tiny).outputs_ is not None
