@@ -167,12 +167,16 @@ class GroupIntegrals:
     def _modes(self, base: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The modes (K, d), the curvature there (K, d, d), and sum_j a_j l''_j x_j' (K, d, p), by Newton's method."""
         rows, A, u = self.rows, self.rows.A, start.copy()
+        squares = A[:, :, None] * A[:, None, :]
+
+        def curvature_of(second: np.ndarray) -> np.ndarray:
+            return np.asarray(self.P + self._summed(squares * np.maximum(-second, 0.0)[:, None, None]))
+
         value = self._objective(base, u)
         for _ in range(_NEWTON):
             first, second = self._slopes(base, u)
             gradient = self._summed(A * first[:, None]) - np.einsum("kij,kj->ki", self.P, u - self.mu)
-            curvature = self.P + self._summed(A[:, :, None] * A[:, None, :] * np.maximum(-second, 0.0)[:, None, None])
-            step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+            step = np.linalg.solve(curvature_of(second), gradient[:, :, None])[:, :, 0]
             gain = np.sum(step * gradient, axis=1)
             length = np.ones(u.shape[0])
             for _ in range(30):
@@ -186,8 +190,11 @@ class GroupIntegrals:
             if gain.max(initial=0.0) <= _SETTLED:
                 break
         second = self._slopes(base, u)[1]
-        curvature = self.P + self._summed(A[:, :, None] * A[:, None, :] * np.maximum(-second, 0.0)[:, None, None])
-        return u, curvature, self._summed(A[:, :, None] * rows.X[:, None, :] * np.minimum(second, 0.0)[:, None, None])
+        return (
+            u,
+            curvature_of(second),
+            self._summed(A[:, :, None] * rows.X[:, None, :] * np.minimum(second, 0.0)[:, None, None]),
+        )
 
     def _objective(self, base: np.ndarray, u: np.ndarray) -> np.ndarray:
         return self._log_joint(base, u[:, None])[:, 0]

@@ -1,4 +1,4 @@
-"""Which kernel a Gaussian process has where none is given: by the evidence of some rows (``KernelTrials``).
+"""Which kernel a Gaussian process has: the user's, checked, or by the evidence of some rows (``KernelTrials``).
 
 RBF, the Matern kernels of 5/2, 3/2 and 1/2, each with one length, and the best of them with a length for each column.
 Searches are loose: they tell nats, and the one that is kept is learned to its end, on all rows.
@@ -6,17 +6,22 @@ Searches are loose: they tell nats, and the one that is kept is learned to its e
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
+from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import clone
 
+from ..checks import problem
 from ..files import searched
 from ..hyperparameters import Evidence
 from ..hyperparameters.gaussian_rows import quick_climb
 from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.search import Search, SearchOptions
 from ..inputs.observations import Target
+from ..kernels import evaluate, refuse_compound
 from ..scaled_kernels import ScaledRBF
 from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
 
@@ -30,6 +35,7 @@ _ROWS_A_LENGTH = 10
 _TOL, _SLOPE = 1e-6, 0.2  # relative gap of a fit, and nats an e-fold that a search leaves
 _STEPS = 6, 12, 24, 48  # of a search, each time from where the last ones ended
 _RISE = 0.5  # nats that the last ones gain, where more are worth it
+_SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _FAR = 3.0  # nats below the best, from which they are not; lengths have then gained half their price
 
 
@@ -176,3 +182,37 @@ def _numbers(trials: KernelTrials) -> dict[str, Any]:
     shapes = [list(each) for each in zip(*trials.evidence, strict=True)]
     values = [float(value) for value in trials.evidence.values()], list(trials.theta.values())
     return dict(zip(_KEPT, (*shapes, *values), strict=True))
+
+
+def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
+    """A copy of the user's kernel, which must understand the columns of X."""
+    if isclass(kernel) or not hasattr(kernel, "clone_with_theta"):
+        example = "a kernel of sklearn.gaussian_process.kernels, such as 1.0 * RBF(1.0)"
+        raise problem(where, f"kernel = {kernel!r}", example, "None starts from the distances in X.")
+    refuse_compound(kernel)
+    out = clone(kernel)
+    try:
+        out(X[:1])
+    except ValueError as error:
+        got = f"kernel = {kernel!r} does not fit {X.shape[1]} columns ({error})"
+        raise problem(where, got, "one length for all columns, or one for each") from None
+    return out
+
+
+def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
+    """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows."""
+    distinct = np.unique(X[:: max(1, X.shape[0] // _SEEN)], axis=0)
+    if distinct.shape[0] < 2:
+        return
+    K = evaluate(kernel, distinct)
+    own = np.sqrt(np.diagonal(K))
+    related = np.abs(K) / np.maximum(np.outer(own, own), np.finfo(float).tiny)
+    np.fill_diagonal(related, 0.0)
+    if related.max() < _UNRELATED:
+        warnings.warn(
+            f"{where}: under {kernel} no row is related to any other (correlations below "
+            f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. Where rows are far apart or columns "
+            "of different units, scale X (StandardScaler), or leave kernel=None, which starts from its distances.",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from inspect import isclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,21 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import choice, positive, problem
 from ..hyperparameters import Family, KernelCovariance, Learned
 from ..inputs.observations import Target
-from ..kernels import evaluate, refuse_compound
 from ..linalg.arrays import Array, to_numpy
 from ..linalg.dense import semidefinite_root
 from ..linalg.devices import device_of, find_device, on_device, says_when_full
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from .base import LatentGaussianEstimator, validate_data
-from .chosen_kernel import ChosenKernel, chosen_kernel
+from .chosen_kernel import ChosenKernel, chosen_kernel, own_kernel, warn_unrelated
 from .classification import Classification
 from .counts import Counts
 from .latent import Latent, with_prior
 from .lengths import announce, kernel_starts
 from .outputs import OutputUnits, in_units, learn_by_function
 
-_SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
 _UNTOLD_NOISE = float(np.log(1e4))  # below, a search that did not converge may be rounding's doing
 _ROUNDING = 1e-9  # logs: between a bound and a noise that ended there
@@ -294,40 +290,6 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = False
         return tags
-
-
-def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
-    """A copy of the user's kernel, which must understand the columns of X."""
-    if isclass(kernel) or not hasattr(kernel, "clone_with_theta"):
-        example = "a kernel of sklearn.gaussian_process.kernels, such as 1.0 * RBF(1.0)"
-        raise problem(where, f"kernel = {kernel!r}", example, "None starts from the distances in X.")
-    refuse_compound(kernel)
-    out = clone(kernel)
-    try:
-        out(X[:1])
-    except ValueError as error:
-        got = f"kernel = {kernel!r} does not fit {X.shape[1]} columns ({error})"
-        raise problem(where, got, "one length for all columns, or one for each") from None
-    return out
-
-
-def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
-    """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows."""
-    distinct = np.unique(X[:: max(1, X.shape[0] // _SEEN)], axis=0)
-    if distinct.shape[0] < 2:
-        return
-    K = evaluate(kernel, distinct)
-    own = np.sqrt(np.diagonal(K))
-    related = np.abs(K) / np.maximum(np.outer(own, own), np.finfo(float).tiny)
-    np.fill_diagonal(related, 0.0)
-    if related.max() < _UNRELATED:
-        warnings.warn(
-            f"{where}: under {kernel} no row is related to any other (correlations below "
-            f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. Where rows are far apart or columns "
-            "of different units, scale X (StandardScaler), or leave kernel=None, which starts from its distances.",
-            UserWarning,
-            stacklevel=4,
-        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

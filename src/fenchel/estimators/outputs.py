@@ -143,7 +143,7 @@ def _start(
     A kernel that is not given is chosen for the combination of outputs that moves most: under one kernel and one noise
     every combination of unit length has these.
     """
-    from .gaussian_process import own_kernel
+    from .chosen_kernel import own_kernel
 
     where, learns = type(model).__name__, bool(model.learn_likelihood) and model.optimizer is not None
     noise: Any = 0.5 * size
@@ -266,7 +266,7 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
     """Mean (M,) and covariance (M, M) of the function a priori; scikit-learn's default kernel where none is given."""
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-    from .gaussian_process import own_kernel
+    from .chosen_kernel import own_kernel
 
     if model.likelihood != "gaussian" and type(model.likelihood) is not Gaussian:
         raise NotFittedError(f"{type(model).__name__} is not fitted yet: only Gaussian noise has predictions a priori.")
