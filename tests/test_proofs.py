@@ -25,6 +25,7 @@ from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.batched import BatchedFeatures
 from fenchel.problem import Problem
 from fenchel.proofs import EvidenceBounds, rounded_range
+from fenchel.proofs.hermite_rule import NODES, hermite_sums
 from fenchel.proofs.panel_integral import graded_edges, panel_integrals
 from fenchel.proofs.prove import integral_proof
 from fenchel.solvers.base import Outcome
@@ -271,6 +272,21 @@ def test_panels_find_every_mode():
     spike = np.log(2e-8 * 2.0 * np.sqrt(np.pi)) + gammaln(2.0) - gammaln(2.5)
     assert value == pytest.approx([0.5 * np.log(2.0 * np.pi), spike], abs=1e-10)  # 10 + 1e-8 has 9 digits of the 1e-8
     assert (error < 1e-10).all()
+
+
+def test_gauss_and_hermite_rules_do_not_agree_by_chance():
+    """Sides as steep as those of a wide probit, at many places: rules of 7 and 11 nodes alone agree at some of them."""
+    at, steep = (each.ravel() for each in np.meshgrid(np.linspace(-4.0, 4.0, 801), [0.3, 3.0, 10.0, 30.0]))
+    x = np.linspace(-14.0, 14.0, 28001)
+
+    def side(t):
+        return -0.05 * np.logaddexp(0.0, steep[:, None] * (at[:, None] - t)) / steep[:, None]
+
+    found = hermite_sums(side(NODES[None]), np.ones(at.size))
+    inside = found.accepted
+    exact = np.log(np.exp(side(x[None])) @ np.exp(-0.5 * x * x) * (x[1] - x[0]) / np.sqrt(2.0 * np.pi))
+    assert inside.any()
+    assert (np.abs(found.value - exact) <= found.error + 1e-12)[inside].all()
 
 
 def test_the_ends_of_a_range_are_told_apart():

@@ -1,6 +1,7 @@
 """What is proved of fits: bounds from groups and few latents, events, comparisons; against sums over all latents."""
 
 import re
+import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -110,6 +111,16 @@ def test_a_coarse_lattice_states_a_larger_error():
         for radius in (3.0, 4.0, 6.0):
             found = lattice_sum(integrand, step, radius)
             assert found.lower <= integrand.truth <= found.upper
+
+
+@pytest.mark.parametrize("narrow", [3e2, 1e4, 1e6])
+@pytest.mark.parametrize("mean", [0.01, 0.1, 0.33])
+def test_a_lattice_that_is_too_coarse_says_so(narrow, mean):
+    spike = SimpleNamespace(
+        dimension=1, densities=1.0, error=0.0, log_ratio=lambda x: -0.5 * narrow * (x[:, 0] - mean) ** 2
+    )
+    found = lattice_sum(spike, 1.0, 5.0)
+    assert found.lower <= -0.5 * np.log1p(narrow) - 0.5 * narrow / (narrow + 1.0) * mean**2 <= found.upper
 
 
 def test_points_of_a_lattice():
@@ -370,6 +381,45 @@ def test_a_weight_that_nothing_bounds_may_be_all_of_it():
     weights = np.array([[0.1, np.inf], [1.0, 1.0]])
     assert extreme_average(np.array([[0.0], [0.9]]), weights, least=True)[0] == pytest.approx(0.0, abs=1e-12)
     assert extreme_average(np.array([[1.0], [0.1]]), weights, least=False)[0] == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("sd", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("y", [[1], [1, 0, 1]])
+@pytest.mark.filterwarnings("ignore:Model")
+def test_ranges_under_a_density_with_a_steep_side(sd, y):
+    """Against panels in mpmath; also of ranges beyond the nodes, which hold little and not nothing."""
+    data = pd.DataFrame({"y": y, "x": 1.0})
+    fit = fenchel.fit("y ~ 0 + x", data, family="bernoulli", accuracy="fast", fixed_sd=sd)
+    marks = [*(-(10.0 ** np.arange(2, -4, -1.0)) * sd), 0.0, *(10.0 ** np.arange(-3, 3.0) * sd)]
+
+    def density(b):
+        sides = [1 + mpmath.exp(-b if one else b) for one in y]
+        return mpmath.exp(-((b / sd) ** 2) / 2) / mpmath.fprod(sides)
+
+    def integral(low, high):
+        cuts = sorted({low, high, *(float(m) for m in marks if low < m < high)})
+        return mpmath.quad(density, cuts)
+
+    whole = integral(-100.0 * sd, 100.0 * sd)
+    for low, high in ((0.3, 100.0), (-0.05, 0.2), (-7.7, -7.2), (9.0, 10.0)):
+        found = fit.proved("x", low=low * sd, high=high * sd)
+        truth = float(integral(low * sd, high * sd) / whole)
+        assert found.lower <= truth * (1.0 + 1e-12)
+        assert truth <= found.upper * (1.0 + 1e-12)
+        assert found.upper - found.lower < 0.02
+
+
+def test_student_t_regression_ends_and_says_that_nothing_is_proved():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.standard_normal(1500)})
+    data["y"] = 1.0 + 2.0 * data["x"] + rng.standard_t(3, 1500)
+    fit = fenchel.fit("y ~ x", data, family="student_t", accuracy="fast")
+    start = time.process_time()
+    found = fit.proved("x")
+    assert time.process_time() - start < 30.0
+    assert (found.lower, found.upper) == (0.0, 1.0)
+    assert str(found).startswith("nothing is proved of the interval of x, ")
+    assert "as the evidence has no upper bound; estimated 9" in str(found)
 
 
 def test_events_that_cannot_be(line):

@@ -417,15 +417,19 @@ def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str,
     said = np.isfinite(estimate[k]) and upper - lower > _NARROW
     known = f"; estimated {_percent(estimate[k])} ({word})" if said else ""
     floor, ceiling = _percent(lower, -1), _percent(upper, 1)
-    if event.whole:
-        text = f"the interval of {event.words[k]}, {low:.4g} to {high:.4g}, holds at least {floor}"
-        return f"{text} and at most {ceiling}, proved{known}"
     if np.isinf(high):
         what = f"above {low:g}"
     elif np.isinf(low):
         what = f"below {high:g}"
     else:
         what = f"between {low:g} and {high:g}"
+    subject = (
+        f"the interval of {event.words[k]}, {low:.4g} to {high:.4g}" if event.whole else f"{event.words[k]} {what}"
+    )
+    if lower <= 0.0 and upper >= 1.0:
+        return f"nothing is proved of {subject}, as the evidence has no upper bound{known}"
+    if event.whole:
+        return f"{subject}, holds at least {floor} and at most {ceiling}, proved{known}"
     return f"{event.words[k]} is {what} with a probability of at least {floor} and at most {ceiling}, proved{known}"
 
 

@@ -5,11 +5,13 @@
 s = w'x is the sum in units of q, B a basis of all that is orthogonal to it. The inner expectation is a sum over a
 lattice (``latent_integral.py``), the outer integrals are Gauss and Legendre's on panels that end at low and high. Each
 has its error on either side, and the ratio of a smallest to a largest value bounds the probability: the likelihood
-times the indicator of the event is a likelihood as well.
+times the indicator of the event is a likelihood as well. The error of a panel is what rules of eight and five nodes
+are apart; panels are halved while that is more than the error of the inner sums.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,13 +19,16 @@ import numpy as np
 
 from .latent_integral import Integrand, SameDensities, expected_points, first_radius, first_step, integrate_latents
 
-_NODES = 8  # of a panel
+_RULES = tuple(np.polynomial.legendre.leggauss(n) for n in (8, 5))  # of a panel: the first counts
+_NODES = np.concatenate([x for x, _ in _RULES])
+_SETTLED = 1e-6  # of the whole, by which the rules of a panel may differ
+_MORE_PANELS = 2  # times as many at the most,
+_MORE_POINTS = 64  # or where a node is one point
 _PANEL = 2.5  # sds of q, at most
 _REACH = 6.5  # sds of q to either side
 _NEAR = 3.0  # nats below the top, from which on less is enough
 _ROUGH = 0.3  # nats
 _RETRIES = 8.0  # times the work of one sum, where the first is not about the posterior
-_RULE = 1e-7  # relative error of a panel, of a smooth log-concave density: added
 
 
 @dataclass(frozen=True)
@@ -61,39 +66,87 @@ def range_cost(integrand: Integrand, low: float, high: float, width: float) -> f
     """Densities of rows that ``range_bounds`` needs, about."""
     d = integrand.dimension - 1
     if not d:
-        return len(panels_of(low, high)) * _NODES * integrand.densities
+        return len(panels_of(low, high)) * _NODES.size * integrand.densities
     middles = [0.5 * (start + end) for start, end, _ in panels_of(low, high)]
     steps = [first_step(d, needed_width(s, width)) for s in middles]
-    return sum(_NODES * expected_points(d, step, first_radius(d)) for step in steps) * integrand.densities
+    return sum(_NODES.size * expected_points(d, step, first_radius(d)) for step in steps) * integrand.densities
+
+
+def nodes_of(start: float, end: float) -> np.ndarray:
+    """The nodes of both rules on a panel (M,)."""
+    return np.asarray(0.5 * (start + end) + 0.5 * (end - start) * _NODES)
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """log m (M,) at the nodes of both rules, factors to smaller and larger values, and whether it is in the range."""
+
+    start: float
+    end: float
+    inside: bool
+    log_m: np.ndarray
+    less: np.ndarray
+    more: np.ndarray
+
+    @property
+    def nodes(self) -> np.ndarray:
+        return nodes_of(self.start, self.end)
+
+    def integrals(self, top: float) -> tuple[float, float, float]:
+        """The least and the largest integral, and what the rules are apart, in units of exp(top)."""
+        m, half, n = np.exp(self.log_m - top), 0.5 * (self.end - self.start), _RULES[0][0].size
+        weight = half * _RULES[0][1]
+        apart = abs(float(weight @ m[:n]) - half * float(_RULES[1][1] @ m[n:]))
+        least, largest = (float(weight @ (m * factor)[:n]) for factor in (self.less, self.more))
+        return max(least - apart, 0.0), largest + apart, apart
+
+    def unsettled(self, top: float, whole: float) -> bool:
+        """Whether the rules are apart by more than the inner sums may be off."""
+        least, largest, apart = self.integrals(top)
+        return apart > max(_SETTLED * whole, 0.5 * (largest - least) - apart)
 
 
 def range_bounds(integrand: Integrand, w: np.ndarray, low: float, high: float, width: float) -> tuple[float, float]:
     """Bounds of P(low < w'x < high | y), w of norm 1; ``width`` is what the inner sums aim at."""
     d = integrand.dimension
     basis = np.linalg.svd(w[None], full_matrices=True)[2][1:].T
-    x, weight = np.polynomial.legendre.leggauss(_NODES)
-    parts: list[tuple[float, float, float, bool]] = []  # log of the largest value, relative lower and upper sums
-    for start, end, inside in panels_of(low, high):
-        s = 0.5 * (start + end) + 0.5 * (end - start) * x
+
+    def panel(start: float, end: float, inside: bool) -> _Panel:
+        s = nodes_of(start, end)
         sums = [_marginal(Slice(integrand, w, basis, float(at)), d - 1, needed_width(float(at), width)) for at in s]
-        log_m = np.array([one[0] for one in sums]) - 0.5 * s * s + np.log(0.5 * (end - start) * weight)
-        top = float(log_m.max())
-        value = np.exp(log_m - top)
-        fewer, more = (value @ np.array([one[k] for one in sums]) for k in (1, 2))
-        parts.append((top, float(fewer) * (1.0 - _RULE), float(more) * (1.0 + _RULE), inside))
-    most = max(top for top, *_ in parts)
+        log_m, less, more = np.array(sums).T
+        return _Panel(start, end, inside, log_m - 0.5 * s * s, less, more)
+
+    panels = [panel(*each) for each in panels_of(low, high)]
+    most = (_MORE_PANELS if d > 1 else _MORE_POINTS) * len(panels)
+    while True:
+        top = max(float(each.log_m.max()) for each in panels)
+        whole = sum(each.integrals(top)[1] for each in panels)
+        unsettled = [each.unsettled(top, whole) for each in panels]
+        if not any(unsettled) or len(panels) + sum(unsettled) > most:
+            break
+        panels = [
+            part
+            for each, halved in zip(panels, unsettled, strict=True)
+            for part in (_halves(each, panel) if halved else [each])
+        ]
     slack = float(np.exp(2.0 * integrand.error))
-    in_low, in_high, out_low, out_high = 0.0, 0.0, 0.0, 0.0
-    for top, fewer, more, inside in parts:
-        scale = float(np.exp(top - most))
-        if inside:
-            in_low, in_high = in_low + scale * fewer / slack, in_high + scale * more * slack
-        else:
-            out_low, out_high = out_low + scale * fewer / slack, out_high + scale * more * slack
-    beyond = _outside(parts, most)
-    in_high += beyond * (low == -np.inf or high == np.inf)
+    sums = {inside: np.zeros(2) for inside in (True, False)}
+    for each in panels:
+        least, largest, _ = each.integrals(top)
+        sums[each.inside] += least / slack, largest * slack
+    beyond = _outside(panels, top) * slack
+    (in_low, in_high), (out_low, out_high) = sums[True], sums[False]
+    in_high += beyond if low < -_REACH or high > _REACH else 0.0
     out_high += beyond
-    return in_low / (in_low + out_high), in_high / (in_high + out_low)
+    if not np.isfinite(in_high + out_high):
+        return 0.0, 1.0
+    return float(in_low / (in_low + out_high)), float(in_high / (in_high + out_low))
+
+
+def _halves(each: _Panel, panel: Callable[[float, float, bool], _Panel]) -> list[_Panel]:
+    middle = 0.5 * (each.start + each.end)
+    return [panel(each.start, middle, each.inside), panel(middle, each.end, each.inside)]
 
 
 def _marginal(part: Slice, d: int, width: float) -> tuple[float, float, float]:
@@ -103,13 +156,22 @@ def _marginal(part: Slice, d: int, width: float) -> tuple[float, float, float]:
     once = expected_points(d, first_step(d, width), first_radius(d)) * part.densities
     found = integrate_latents(part, width, _RETRIES * once)
     assert found is not None
-    return found.log_evidence, 1.0 - min(found.halves, 0.5), 1.0 + found.halves + found.tail
+    if not np.isfinite(found.width):
+        return found.log_evidence, 0.0, np.inf
+    return found.log_evidence, 1.0 - found.halves, 1.0 + found.halves + found.tail
 
 
-def _outside(parts: list[tuple[float, float, float, bool]], most: float) -> float:
-    """What lies beyond the last panels: the density is log-concave, and falls on at the rate it has fallen at."""
-    out = 0.0
-    for top, _, more, _ in (parts[0], parts[-1]):
-        fallen = max(most - top, 1e-9)
-        out += float(np.exp(top - most)) * more * _REACH / fallen
+def _outside(panels: list[_Panel], top: float) -> float:
+    """What lies beyond the last nodes: the density is log-concave, and falls on at the rate it has fallen at.
+
+    Infinite where it has not fallen.
+    """
+    s = np.concatenate([each.nodes for each in panels])
+    with np.errstate(divide="ignore"):
+        least = np.concatenate([each.log_m + np.log(each.less) for each in panels]) - top
+        largest = np.concatenate([each.log_m + np.log(each.more) for each in panels]) - top
+    highest, out = int(np.argmax(least)), 0.0
+    for last in (int(np.argmin(s)), int(np.argmax(s))):
+        fallen = least[highest] - largest[last]
+        out += float(np.exp(largest[last]) * abs(s[last] - s[highest]) / fallen) if fallen > 0.0 else np.inf
     return out

@@ -4,7 +4,8 @@
 
 With many rows to a latent p gt is small wherever phi counts. The difference of the two rules is the error that is
 stated; that of the larger one is far smaller. It counts only for log-concave integrands whose p gt is small at all
-nodes, and has not grown at two places beyond: any other site is left to a grid of its own.
+nodes, and has not grown at two places beyond, and whose Hermite coefficients fall: at a steep side both rules may be
+off alike. Any other site is left to a grid of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import factorial
 
 _LARGE, _SMALL = 11, 7
 _BEYOND = 7.5  # sds: where the tails are looked at
@@ -19,7 +21,8 @@ _NEAR = 3.5  # sds within which
 _QUIET = 1.0  # nats are the most that p gt may be,
 _TAIL = 8.0  # and beyond
 _SHARE = 0.01  # of what a site adds to the width that its error may be
-_LEAST = 1e-12  # nats: an error that is always small enough
+_FALLEN = 0.01  # size of the last Hermite coefficients of p gt beside the first ones, at most
+_LEAST = 1e-12  # nats: an error that is always small enough, and added
 
 
 def _rule(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -32,6 +35,8 @@ _OTHER, _OTHER_W = _rule(_SMALL)
 _MIDDLE, _OTHER_MIDDLE = _LARGE // 2, _SMALL // 2
 NODES = np.concatenate([_X, np.delete(_OTHER, _OTHER_MIDDLE), [-_BEYOND, _BEYOND]])
 LOG_WEIGHTS = np.log(_W)  # of the first nodes
+_HERMITE = np.polynomial.hermite_e.hermevander(_X, _LARGE - 1) / np.sqrt(factorial(np.arange(_LARGE)))
+_COEFFICIENTS = _W[:, None] * _HERMITE  # of a function at the first nodes
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,11 @@ def hermite_sums(gt: np.ndarray, p: np.ndarray) -> HermiteSums:
     rest = f[:, _LARGE:] @ np.delete(_OTHER_W, _OTHER_MIDDLE) + own[:, _MIDDLE] * _OTHER_W[_OTHER_MIDDLE]
     value, change = np.log(total), np.abs(rest / total - 1.0)
     linear = y[:, :_LARGE] @ _W  # p E gt: what the elbo has of it
-    accepted = quiet & (change <= _SHARE * (value - linear) + _LEAST)
+    size = np.abs(y[:, :_LARGE] @ _COEFFICIENTS)
+    smooth = size[:, -3:].max(axis=1) <= _FALLEN * size[:, 2:5].max(axis=1) + _LEAST
+    accepted = quiet & smooth & (change <= _SHARE * (value - linear) + _LEAST)
     terms = (own * np.abs(y[:, :_LARGE])) @ _W / total
     constant = p * middle
-    return HermiteSums(constant + value, change, accepted, np.abs(constant) + terms, own @ (_W * _X**2) / total)
+    return HermiteSums(
+        constant + value, change + _LEAST, accepted, np.abs(constant) + terms, own @ (_W * _X**2) / total
+    )

@@ -33,7 +33,7 @@ from .exponents import SiteBound, bound_sites
 from .margins import EPS, Cone, DenseCone, FactorCone
 from .refits import flattened, refitted
 from .softmax_bound import softmax_bound
-from .tilted_moments import ObservedRemainders, TiltedMoments
+from .tilted_moments import HOPELESS, ObservedRemainders, TiltedMoments
 
 _WHERE = "evidence_bounds"
 _SAME = 1e-14  # of correlations and unit vectors: rows that differ by more than rounding are not one site
@@ -320,8 +320,9 @@ def _status(found: SiteBound, lower: float, upper: float) -> str:
     if not np.isfinite(found.value):
         but = "" if np.isinf(upper) else " but 0, that of every probability"
         return (
-            f"no upper bound{but}: the sites of q hold each other so that no exponents with finite integrals are "
-            "allowed, as is common where the likelihood is not log-concave; corrected() has an estimate"
+            f"no upper bound{but}: the sites of q hold each other so that no exponents are allowed at which all "
+            f"integrals are finite and below {HOPELESS:,.0f} nats, as is common where the likelihood is not "
+            "log-concave; corrected() has an estimate"
         )
     search = f"the last stage of their search gained {max(found.gain, 0.0):.1g}"
     if not np.isfinite(found.gain):

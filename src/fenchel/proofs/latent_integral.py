@@ -135,10 +135,14 @@ class LatticeSum:
 
     @property
     def lower(self) -> float:
-        return self.log_evidence + float(np.log1p(-min(self.halves, 0.5))) - self.error
+        if not self.halves < 1.0:
+            return -np.inf
+        return self.log_evidence + float(np.log1p(-self.halves)) - self.error
 
     @property
     def upper(self) -> float:
+        if not self.halves < 1.0:  # a lattice too coarse for the integrand says nothing of it
+            return np.inf
         return self.log_evidence + float(np.log1p(self.halves + self.tail)) + self.error
 
     @property
