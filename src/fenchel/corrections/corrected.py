@@ -14,6 +14,7 @@ from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..priors.base import NewRows
 from ..priors.row_covariances import Lines
 from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
+from .free_levels import free_levels
 from .grids import GridMarginals, MarginalGrid, with_moments
 from .low_rank import LowRank, low_rank
 from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
@@ -83,7 +84,7 @@ class Corrected(Stored, PosteriorOnGrids):
     """
 
     method = "clusters"
-    methods = "clusters", "neighbours", "drawn sites"  # of an expansion
+    methods = "clusters", "free levels", "neighbours", "drawn sites"  # beside groups that are integrated out
     _exact: LowRank | None = None
     _clusters: ClusterTerms | None = None
     _triples: float  # nats that may be left out
@@ -101,8 +102,11 @@ class Corrected(Stored, PosteriorOnGrids):
         self.own, self._settled = float(self._sites.log_z.sum()), self._sites.settled
 
     def _count(self) -> None:
-        """Few directions as they stand; else pairs, with clusters as they stand where three sites together count."""
+        """Few directions as they stand, and free levels; else pairs, with clusters where three sites together count."""
         self._exact = low_rank(self._sites, self._correlations)
+        if self._exact is None:
+            self._exact = free_levels(self._fit, self._correlations, self.own)
+            self.method = "clusters" if self._exact is None else "free levels"
         if self._exact is not None:
             self._pairs, self._triples = Pairs(self._exact.total, self._exact.error), 0.0
             self.pairs = self._pairs.total
@@ -143,6 +147,8 @@ class Corrected(Stored, PosteriorOnGrids):
         doubt = self._doubt or contradicted(self._fit, self.log_evidence, self.log_evidence_se)
         if doubt is not None:
             return doubt
+        if self.method == "free levels":
+            return "a free level for each interval is integrated out, the other latents by draws"
         return "the terms of the expansion die out" + ("" if self.marginals_trusted else f"; {_MOVED}")
 
     @property

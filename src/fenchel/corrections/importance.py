@@ -260,7 +260,7 @@ def log_weights(fit: GaussianFit, draws: Draws, scale: np.ndarray | None) -> tup
         mixed = logsumexp(wider, axis=0, b=share)
         base[part] = np.exp(-mixed)
         out[:, part] = np.where(np.isnan(total), -np.inf, total) - mixed
-    return out + _constant(fit, scale), base
+    return out + log_constant(fit, scale), base
 
 
 def _against_q(
@@ -286,7 +286,7 @@ def _against_q(
     return total, bend
 
 
-def _constant(fit: GaussianFit, scale: np.ndarray | None) -> float:
+def log_constant(fit: GaussianFit, scale: np.ndarray | None) -> float:
     """-1/2 (log|B| + alpha' S alpha), and what the observations without curvature add."""
     post = fit.posterior
     everyone, weights = post.predictors, post.weights

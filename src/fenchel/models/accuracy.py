@@ -34,6 +34,7 @@ _FIT, _FIT_ROW, _FIT_GROUP, _FIT_LATENT = 3e-3, 4e-7, 1.5e-6, 1e-5
 _CORRECTION = {  # seconds of any correction, of a row, and of a pair of sites, by its method
     "collapsed": (0.008, 1.2e-5, 0.0),
     "clusters": (0.005, 0.0, 9e-8),
+    "free levels": (0.06, 1.5e-5, 0.0),
     "neighbours": (0.05, 3.5e-5, 0.0),
 }
 _SLOPES = 2.0  # times as long, groups with several effects each
