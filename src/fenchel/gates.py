@@ -34,7 +34,7 @@ DEAR_FACTOR = 2e9  # multiplications of a factor from which a start is looked fo
 # -- corrections ---------------------------------------------------------------------------------------
 COLLAPSED_FIRST = 2e6, 20  # the same, and latents beside, where that costs less than an expansion about q
 COLLAPSED_WORK = 3e7  # rows times points of a quadrature up to which groups are integrated out; to the stated errors
-NEIGHBOUR_PAIRS = 3_000  # sites of a sparse prior above which pairs are those of neighbours; to the stated error
+NEIGHBOUR_PAIRS = 2_000  # sites of a sparse prior above which pairs are those of neighbours; to the stated error
 AVERAGED_PAIRS = 10_000  # sites of few features above which pairs are averages over draws; to the stated error
 DRAWN_SITES = 3_000  # sites up to which draws are tried where the expansion does not hold
 

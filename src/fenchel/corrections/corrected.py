@@ -14,7 +14,7 @@ from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..priors.base import NewRows
 from ..priors.row_covariances import Lines
 from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
-from .free_levels import free_levels
+from .free_levels import free_levels, levels_of
 from .grids import GridMarginals, MarginalGrid, with_moments
 from .low_rank import LowRank, low_rank
 from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
@@ -305,7 +305,8 @@ def _sized(solution: GaussianFit, groups: Lines, rough: bool) -> Corrected:
     from .large import LocalCorrected, TallCorrected
 
     covariances = solution.posterior.factor.covariances
-    if covariances.sparse and groups.n > gates.NEIGHBOUR_PAIRS:
+    drawn = groups.n <= gates.DRAWN_SITES and levels_of(solution) is not None
+    if covariances.sparse and groups.n > gates.NEIGHBOUR_PAIRS and not drawn:
         return LocalCorrected(solution, groups, rough)
     if covariances.low_rank and groups.n > gates.AVERAGED_PAIRS:
         return TallCorrected(solution, groups, rough)

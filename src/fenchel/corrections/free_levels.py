@@ -73,19 +73,26 @@ def split_levels(W: Any, Q: Any, variance: np.ndarray) -> FreeLevels | None:
     return None
 
 
-def free_levels(fit: GaussianFit, correlations: Correlations, own: float) -> LowRank | None:
-    """log p(y) beyond the elbo and the sites' ``own`` terms, with moments of all latents; None without free levels."""
+def levels_of(fit: GaussianFit) -> FreeLevels | None:
+    """The free levels of a fit; None where it has none, or its rows are no counts."""
     post = fit.posterior
     predictors: Any = post.predictors
-    rows = {key: to_numpy(value) for key, value in fit._rows.items()}
-    terms = fit.likelihood.elementary_terms(rows)
+    terms = fit.likelihood.elementary_terms(fit._rows)
     if terms is None or terms.sign != 1.0 or np.any(terms.up) or np.any(terms.down):
         return None
     if not post.factor.covariances.sparse or post.active.size < predictors.n_observations:
         return None
-    split = split_levels(predictors.W, predictors.pattern.Q, to_numpy(post.latent_variance))
+    return split_levels(predictors.W, predictors.pattern.Q, to_numpy(post.latent_variance))
+
+
+def free_levels(fit: GaussianFit, correlations: Correlations, own: float) -> LowRank | None:
+    """log p(y) beyond the elbo and the sites' ``own`` terms, with moments of all latents; None without free levels."""
+    split = levels_of(fit)
     if split is None:
         return None
+    rows = {key: to_numpy(value) for key, value in fit._rows.items()}
+    terms = fit.likelihood.elementary_terms(rows)
+    assert terms is not None
     integrated = _Integrated(fit, split, -rows["weight"] * terms.linear, rows["weight"] * terms.rate)
     if not integrated.applies:
         return None
