@@ -16,29 +16,29 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 320, "lines": 78_200, "tokens": 644_000, "isinstance": 244, "getattr": 145}
+LIMITS = {"modules": 349, "lines": 84_400, "tokens": 695_900, "isinstance": 244, "getattr": 144}
 ROOMS = {  # tokens
-    "(top)": 34_000,
-    "corrections": 48_600,
-    "criticism": 9_800,
+    "(top)": 33_000,
+    "corrections": 53_600,
+    "criticism": 10_100,
     "datasets": 1_900,
-    "distributed": 17_600,
-    "estimators": 23_300,
+    "distributed": 20_600,
+    "estimators": 30_500,
     "factors": 24_200,
     "files": 9_000,
-    "gmrf": 29_900,
-    "hyperparameters": 49_400,
-    "inputs": 9_300,
+    "gmrf": 31_100,
+    "hyperparameters": 55_700,
+    "inputs": 9_400,
     "iterative": 16_500,
-    "likelihoods": 64_100,
-    "linalg": 64_600,
-    "models": 87_800,
+    "likelihoods": 64_700,
+    "linalg": 67_600,
+    "models": 103_700,
     "paper": 34_200,
-    "plots": 15_400,
-    "priors": 39_000,
-    "proofs": 18_100,
+    "plots": 17_400,
+    "priors": 39_500,
+    "proofs": 24_200,
     "solvers": 12_900,
-    "terms": 35_300,
+    "terms": 37_000,
 }
 TOKENS_OF_A_FILE = 4250
 ANOTHER_ROOMS_CLASS = 34  # isinstance of a class that is imported from another room
