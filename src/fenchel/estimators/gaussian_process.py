@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, positive, problem
+from ..gmrf.kernel_neighbours import N_NEIGHBORS
 from ..hyperparameters import Family, KernelCovariance, Learned
 from ..inputs.observations import Target
 from ..linalg.arrays import Array, to_numpy
@@ -165,6 +166,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     approximation: str | None = "auto"
     n_inducing: Any = "auto"
     loss: float | None = None
+    n_neighbors: int = N_NEIGHBORS
     device: Any = None
     n_jobs: Any = None
 
@@ -175,14 +177,14 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
-        from .inducing_latent import inducing_or_exact
+        from .inducing_latent import approximated
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
         self.X_train_ = np.array(X) if self.copy_X_train else X
         latent, kernel = self._process(self.X_train_, target, weights)
-        latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
+        latent = approximated(name, latent, self.approximation, self.n_inducing, self.loss, self.n_neighbors)
         if latent.approximates and self._own_optimizer is not None:
-            raise problem(name, "a function as optimizer and inducing points", "optimizer='fmin_l_bfgs_b'")
+            raise problem(name, "a function as optimizer and an approximation", "optimizer='fmin_l_bfgs_b'")
         if not latent.approximates:
             n_theta = kernel.n_dims if self.optimizer else 0
             announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)

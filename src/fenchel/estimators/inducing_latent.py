@@ -115,14 +115,18 @@ class InducingLatent(KernelLatent):
         return (table[i : i + step] for i in range(0, table.shape[0], step))
 
 
-def inducing_or_exact(
-    where: str, latent: KernelLatent, approximation: Any, n_inducing: Any, loss: float | None
+def approximated(
+    where: str, latent: KernelLatent, approximation: Any, n_inducing: Any, loss: float | None, n_neighbors: Any
 ) -> KernelLatent:
-    """The latent itself, or through inducing points where they are asked for or rows are many."""
-    advice = '"auto" takes inducing points above some rows, None never.'
-    choice(where, "approximation", approximation, ("auto", None, "inducing"), advice)
+    """The latent itself, or by an approximation that is asked for or that many rows need."""
+    advice = '"auto" takes inducing points above some rows, None never approximates.'
+    choice(where, "approximation", approximation, ("auto", None, "inducing", "neighbours"), advice)
     many = latent.X.shape[0] > gates.INDUCING_ROWS
     if approximation is None or (approximation == "auto" and not many):
         return latent
+    if approximation == "neighbours":
+        from .neighbours_latent import by_neighbours
+
+        return by_neighbours(where, latent, n_neighbors)
     own = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks, latent.device)
     return InducingLatent(*own, n_inducing=n_inducing, loss=loss)
