@@ -1,6 +1,7 @@
 """Gaussian processes of many rows: nearest neighbours beside inducing points, learned and scored on held-out rows.
 
     python benchmarks/neighbours.py [--sizes 3000 10000] [--columns 1 2 3 6] [--lengths short long] [--methods ...]
+    python benchmarks/neighbours.py --points 500              so many inducing points, in place of as many as it takes
     python benchmarks/neighbours.py --neighbors 10 20 40      how many neighbours: elbo, score, processor seconds
 
 The truth is a Matern 3/2 process of sd 1 on a cube of side 1, by random Fourier features; y are counts. "long": fifty
@@ -48,11 +49,13 @@ def rows(n: int, d: int, word: str, seed: int = 0) -> tuple[np.ndarray, np.ndarr
     return X, rng.poisson(np.exp(eta)), eta
 
 
-def case(n: int, d: int, word: str, method: str, n_neighbors: int) -> str:
+def case(n: int, d: int, word: str, method: str, n_neighbors: int, points: str) -> str:
     X, y, eta = rows(n, d, word)
     length = 3.0 * true_length(n, d, word)
     kernel = 1.0 * Matern(length, (1e-3 * length, 1e2 * length), nu=1.5)
-    model = GaussianProcessPoissonRegressor(kernel, approximation=method, n_neighbors=n_neighbors)
+    n_inducing = points if points == "auto" else int(points)
+    settings = {"n_neighbors": n_neighbors, "n_inducing": n_inducing}
+    model = GaussianProcessPoissonRegressor(kernel, approximation=method, **settings)
     began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -80,6 +83,7 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", default=["short", "long"])
     parser.add_argument("--methods", nargs="+", default=["neighbours", "inducing"])
     parser.add_argument("--neighbors", type=int, nargs="+", default=[20])
+    parser.add_argument("--points", default="auto", help="inducing points: a number or auto")
     given = parser.parse_args()
     print("| rows | columns | length | method | cpu | predict | elbo | cost | score | truth | length / true |")
     print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
@@ -88,7 +92,7 @@ def main() -> None:
             for word in given.lengths:
                 for method in given.methods:
                     for m in given.neighbors if method == "neighbours" else given.neighbors[:1]:
-                        print(case(n, d, word, method, m), flush=True)
+                        print(case(n, d, word, method, m, given.points), flush=True)
 
 
 if __name__ == "__main__":
