@@ -348,15 +348,19 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         Integrate over the kernel's hyperparameters (``fenchel.integrate``): predictions are then mixtures
         over fits at many of them. Each log of one is a priori N(its start, 2^2), which ``theta_`` is learned under
         too.
-    approximation : "auto", None or "inducing"
+    approximation : "auto", None, "inducing" or "neighbours"
         "inducing": the function is seen through M points, at a cost that grows with N M^2; a bound says how much of the
-        elbo that loses against the process itself. None: the process itself, N^3. "auto": inducing points for more than
-        2,000 rows.
+        elbo that loses against the process itself. "neighbours": the value at each row is given those at its nearest
+        rows alone (Vecchia); for short lengths in one to three columns, without a bound. None: the process itself, N^3.
+        "auto": inducing points for more than 2,000 rows.
     n_inducing : "auto", int or array (M, D)
         How many points; "auto": doubled from 100 until the bound is below ``loss``, or to 2,000; or the points.
     loss : float, optional
         Nats of elbo that the points may cost. Default: a thousandth of a nat a row, which moves a mean log score by
         less than is ever told.
+    n_neighbors : int
+        Of "neighbours": how many rows each one is conditioned on. The time grows with the square; with all but one of
+        the rows it is the process itself.
     device : None, "cuda", "cuda:0", "cpu", ...
         Where torch computes the fit and predictions, in float64; None: numpy, or the GPU that X is on. Matrices of the
         rows stay there, answers are numpy's.
@@ -373,9 +377,11 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         The prior mean: with an intercept the log odds of all rows, or the logs of the classes' shares; 0 without one.
     classes_, n_classes_, X_train_, n_features_in_, feature_names_in_
     approximation_loss_ : float
-        How far ``elbo_`` is below that of the process itself, at most; 0 without an approximation.
+        How far ``elbo_`` is below that of the process itself, at most; 0 without an approximation, infinite where no
+        bound is known, as by neighbours.
     approximation_ : DataFrame or None
-        n_inducing, elbo, bound, standard_error (0: proved; else an estimate from sampled rows) and seconds.
+        n_inducing, elbo, bound, standard_error (0: proved; else an estimate from sampled rows) and seconds. By
+        neighbours: n_neighbors, elbo and seconds, of the fit and with twice as many at its theta.
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
     Examples
@@ -399,7 +405,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress, integrate, approximation, n_inducing, loss, device, n_jobs
+    random_state, progress, integrate, approximation, n_inducing, loss, n_neighbors, device, n_jobs
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.
