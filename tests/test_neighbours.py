@@ -17,8 +17,11 @@ from sklearn.gaussian_process.kernels import (
 )
 
 import fenchel
+from fenchel import gates
 from fenchel.cross_kernels import cross, cross_slopes, variance_slopes, variances
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
+from fenchel.estimators.gaussian_process import KernelLatent
+from fenchel.estimators.neighbours_latent import NeighboursLatent, by_neighbours
 from fenchel.gmrf import MarkovField
 from fenchel.gmrf.kernel_neighbours import NUGGET, NeighbourCovariance
 from fenchel.gmrf.vecchia import Vecchia
@@ -241,10 +244,9 @@ def test_refusals():
 
 
 def test_devices_are_refused():
-    pytest.importorskip("torch")
-    model = GaussianProcessRegressor(KERNEL, approximation="neighbours", device="cpu")
-    with pytest.raises(ValueError, match='approximation="neighbours" on device cpu; expected device=None'):
-        model.fit(X, CASES["regressor"][1])
+    latent = KernelLatent(KERNEL, X, 0.0, 1.0, device="cuda:0")
+    with pytest.raises(ValueError, match='approximation="neighbours" on device cuda:0; expected device=None'):
+        by_neighbours("here", latent, 20)
 
 
 def test_partitions_are_refused():
@@ -259,3 +261,41 @@ def test_lengths_in_which_rows_are_near():
     np.testing.assert_array_equal(column_lengths(ScaledMatern(0.5, units=[1.0, 4.0]), X), [0.5, 2.0])
     np.testing.assert_allclose(column_lengths(ConstantKernel() * DotProduct(), X), X.std(axis=0))
     np.testing.assert_array_equal(column_lengths(DotProduct(), np.ones((3, 1))), [1.0])
+
+
+@pytest.fixture(scope="module")
+def short():
+    """Counts of a process whose length is far below what few points can follow."""
+    rng = np.random.default_rng(1)
+    rows = np.sort(rng.random((400, 1)) * 100.0, axis=0)
+    K = Matern(1.0, nu=1.5)(rows) + 1e-8 * np.eye(400)
+    return rows, rng.poisson(np.exp(np.linalg.cholesky(K) @ rng.normal(size=400)))
+
+
+def test_auto_takes_neighbours_where_points_cost_far_too_much(short, monkeypatch):
+    rows, y = short
+    monkeypatch.setattr(gates, "INDUCING_ROWS", 100)
+    monkeypatch.setattr(gates, "NEIGHBOUR_POINTS", 30)
+    kernel = 1.0 * Matern(1.0, nu=1.5)
+    auto = GaussianProcessPoissonRegressor(kernel).fit(rows, y)
+    asked = GaussianProcessPoissonRegressor(kernel, approximation="neighbours").fit(rows, y)
+    exact = GaussianProcessPoissonRegressor(kernel, approximation=None).fit(rows, y)
+    assert (
+        auto.summary().splitlines()[0].startswith("Approximated by nearest neighbours, since 30 inducing points cost")
+    )
+    assert auto.elbo_ == pytest.approx(asked.elbo_, abs=1e-8)
+    assert auto.elbo_ == pytest.approx(exact.elbo_, abs=0.01)
+    six = GaussianProcessPoissonRegressor(kernel).fit(np.repeat(rows, 6, axis=1), y)  # too many columns
+    assert "inducing points, since 400 rows are more than 100" in six.summary().splitlines()[0]
+    given = GaussianProcessPoissonRegressor(kernel, n_inducing=30).fit(rows, y)
+    assert given.approximation_.columns[0] == "n_inducing"
+
+
+def test_auto_keeps_points_where_neighbours_do_worse(short, monkeypatch):
+    rows, y = short
+    monkeypatch.setattr(gates, "INDUCING_ROWS", 100)
+    monkeypatch.setattr(gates, "NEIGHBOUR_POINTS", 30)
+    monkeypatch.setattr(NeighboursLatent, "moved", 1e9)
+    model = GaussianProcessPoissonRegressor(1.0 * Matern(1.0, nu=1.5), optimizer=None).fit(rows, y)
+    assert model.approximation_["n_inducing"].iloc[-1] == 400
+    assert "40 neighbours moved the elbo by 1e+09 nats" in model.summary().splitlines()[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -68,6 +70,8 @@ class KernelLatent(Latent):
     device: Any = None
     optimizer: Any = None
     approximates: ClassVar[bool] = False
+    is_trial: ClassVar[bool] = False  # whether another may follow
+    reason: str = ""  # why it is approximated so, where "auto" decided
     interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
 
     @property
@@ -177,19 +181,25 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
-        from .inducing_latent import approximated
+        from .inducing_latent import approximations
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
         self.X_train_ = np.array(X) if self.copy_X_train else X
-        latent, kernel = self._process(self.X_train_, target, weights)
-        latent = approximated(name, latent, self.approximation, self.n_inducing, self.loss, self.n_neighbors)
-        if latent.approximates and self._own_optimizer is not None:
-            raise problem(name, "a function as optimizer and an approximation", "optimizer='fmin_l_bfgs_b'")
-        if not latent.approximates:
-            n_theta = kernel.n_dims if self.optimizer else 0
-            announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)
-        with says_when_full(name, latent.device, _DEVICE_ADVICE):
-            self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+        process, kernel = self._process(self.X_train_, target, weights)
+        latent, said = process, list[Any]()
+        for latent in approximations(self, process):
+            if latent.approximates and self._own_optimizer is not None:
+                raise problem(name, "a function as optimizer and an approximation", "optimizer='fmin_l_bfgs_b'")
+            if not latent.approximates:
+                n_theta = kernel.n_dims if self.optimizer else 0
+                announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)
+            # what is said of a fit that is not the last one is of no use
+            quiet = warnings.catch_warnings(record=True) if latent.is_trial else nullcontext()
+            with says_when_full(name, latent.device, _DEVICE_ADVICE), quiet as heard:
+                self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+            said = heard or []
+        for each in said:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         self._reported(latent, kernel)
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
@@ -272,7 +282,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         """A page on the fit: how far it is from the best Gaussian, and what an approximation of the process costs."""
         check_is_fitted(self)
         lines = [f"  {'approximation':<22}{line}" for line in self._latent.sentences()]
-        return "\n".join([self.solution_.summary(), *lines])
+        chosen = [f"Approximated by {self._latent.reason}"] if self._latent.reason else []
+        return "\n".join([*chosen, self.solution_.summary(), *lines])
 
     @property
     def _centred(self) -> bool:

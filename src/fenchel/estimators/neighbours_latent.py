@@ -47,13 +47,17 @@ class NeighboursLatent(KernelLatent):
     lengths: np.ndarray | None = None
     stages: list[dict[str, float]] = field(default_factory=list)
     knots_leave: float = 0.0
-    reason: str = ""  # why neighbours, where nobody asked for them
     approximates: ClassVar[bool] = True
 
     @property
     def approximation_loss(self) -> float:
         """0 where every row is given all others; else there is no bound."""
         return 0.0 if self.family_in_place.is_exact else np.inf
+
+    @property
+    def moved(self) -> float:
+        """Nats by which twice as many neighbours move the elbo; 0 where all are neighbours."""
+        return abs(self.stages[-1]["elbo"] - self.stages[0]["elbo"])
 
     def table(self) -> Any:
         import pandas as pd
@@ -73,7 +77,7 @@ class NeighboursLatent(KernelLatent):
             knots = self.family_in_place.process.knots
             said = f"{knots} rows are neighbours of others; the others keep {self.knots_leave:.0%} of the variance"
             out.append(said)
-        return [self.reason, *out] if self.reason else out
+        return out
 
     def family(self) -> NeighbourCovariance:
         lengths = column_lengths(self.kernel, self.X) if self.lengths is None else self.lengths

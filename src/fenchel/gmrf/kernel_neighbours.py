@@ -27,7 +27,7 @@ from ..cross_kernels import cross, cross_slopes, variance_slopes, variances
 from ..hyperparameters.base import offset_at
 from ..hyperparameters.kernel import KernelCovariance
 from ..kernels import column_lengths, evaluate, has_white_noise
-from ..linalg.arrays import ArrayLike
+from ..linalg.arrays import ArrayLike, to_numpy
 from ..linalg.machine import on_every_core
 from ..priors.base import NewRows
 from ..priors.sparse import SparsePrecision
@@ -68,7 +68,7 @@ class KernelNeighbourhoods(Neighbourhoods):
     def _covariances(self, kernel: Any, points: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Each point with its neighbours (N, m + 1, d), and their covariances, an identity for those that are none."""
         sets = np.concatenate([points[:, None, :], self.X[near]], axis=1)
-        K, each = cross(kernel, sets, sets), np.arange(near.shape[1] + 1)
+        K, each = to_numpy(cross(kernel, sets, sets)), np.arange(near.shape[1] + 1)
         K[:, each, each] = (1.0 + NUGGET) * variances(kernel, sets)
         i, j = np.nonzero(near < 0)
         K[i, j + 1, :], K[i, :, j + 1] = 0.0, 0.0
@@ -257,13 +257,16 @@ class NeighbourCovariance(KernelCovariance):
     def covariance_left(self, theta: np.ndarray, table: Any) -> np.ndarray:
         """The covariance (N, N) of the function at new rows beside what the design of ``new_rows`` says of it."""
         X, kernel, process = self._checked(table), self.kernel_at(theta), self.process
-        covariance = lambda A, B: evaluate(kernel, A) if A is X and B is X else cross(kernel, A, B)
+
+        def covariance(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+            return to_numpy(evaluate(kernel, A) if A is X and B is X else cross(kernel, A, B))
+
         return process.rests_under(self._given(theta, X)[0], X, covariance, process.white(kernel))
 
     def beyond_knots(self, theta: np.ndarray) -> float:
         """The share of the variance that knots leave at the other rows, on average."""
         process, left = self.process, self._conditionals(theta)[1]
-        own = variances(self.kernel_at(theta), process.X[process.knots :])
+        own = to_numpy(variances(self.kernel_at(theta), process.X[process.knots :]))
         return float(np.mean(left[process.knots :] / own)) if own.size else 0.0
 
     def is_moved(self, theta: np.ndarray) -> bool:
