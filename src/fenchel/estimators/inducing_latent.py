@@ -22,7 +22,7 @@ from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
 from .gaussian_process import KernelLatent
 from .latent import with_prior
-from .neighbours_latent import by_neighbours
+from .neighbours_latent import LEARNING_TOL, by_neighbours
 
 if TYPE_CHECKING:
     from .gaussian_process import GaussianProcessEstimator
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 NEIGHBOUR_COLUMNS = 3  # up to which "auto" may take neighbours: of more, as many say little of a row
 FAR_ABOVE = 10.0  # times ``loss``: from there on more points would not do either
 _BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
-LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing
 
 
 @dataclass
@@ -150,7 +149,7 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
     points = InducingLatent(*own, n_inducing=estimator.n_inducing, loss=estimator.loss)
     if approximation == "auto":
         points.reason = f"inducing points, since {n} rows are more than {gates.INDUCING_ROWS}"
-    open_to_others = approximation == "auto" and isinstance(estimator.n_inducing, str) and latent.device is None
+    open_to_others = approximation == "auto" and type(estimator.n_inducing) is str and latent.device is None
     if open_to_others and d <= NEIGHBOUR_COLUMNS and n > gates.NEIGHBOUR_POINTS:
         few = replace(points, most_points=gates.NEIGHBOUR_POINTS)
         yield few

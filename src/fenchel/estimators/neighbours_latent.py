@@ -23,8 +23,9 @@ from ..inputs.observations import Target
 from ..kernels import column_lengths
 from ..posterior import Posterior
 from .gaussian_process import KernelLatent
-from .latent import Latent, fitted_at, with_prior
+from .latent import fitted_at, with_prior
 
+LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing
 _ROUNDS = 3  # times that neighbours are chosen and theta is learned, at most
 _BLOCK = 20_000  # new rows looked at together
 _COLUMNS = 256  # of a joint covariance, solved for together
@@ -94,13 +95,17 @@ class NeighboursLatent(KernelLatent):
         return self.family()
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
-        began, theta = time.perf_counter(), self.theta
+        began = time.perf_counter()
+        options["tol"] = max(LEARNING_TOL, options["tol"])
         for left in range(_ROUNDS - 1, -1, -1):
-            found = Latent.learn(self, target, family, own, theta=theta, **options)
-            kernel_theta = found.theta[: self.kernel.n_dims]
-            if not (left and family.is_moved(kernel_theta)):  # type: ignore[attr-defined]
+            found = super().learn(target, family, own, **options)
+            theta = found.theta[: self.kernel.n_dims]
+            is_held = (
+                theta.size == found.theta.size and own and target.likelihood.theta.size > 0
+            )  # noise that is not told
+            if not left or is_held or not family.is_moved(theta):  # type: ignore[attr-defined]
                 break
-            self.lengths, theta = column_lengths(self.kernel.clone_with_theta(kernel_theta), self.X), found.theta
+            self.lengths, self.theta = column_lengths(self.kernel.clone_with_theta(theta), self.X), found.theta
             family = self.family()
             options.update(n_restarts=0, rng=None)
         self._compared(target, family, found, began, options)
