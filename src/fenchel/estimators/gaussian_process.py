@@ -363,7 +363,8 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         "inducing": the function is seen through M points, at a cost that grows with N M^2; a bound says how much of the
         elbo that loses against the process itself. "neighbours": the value at each row is given those at its nearest
         rows alone (Vecchia); for short lengths in one to three columns, without a bound. None: the process itself, N^3.
-        "auto": inducing points for more than 2,000 rows.
+        "auto": inducing points for more than 2,000 rows; neighbours in at most three columns where 800 points cost more
+        than ten times ``loss``.
     n_inducing : "auto", int or array (M, D)
         How many points; "auto": doubled from 100 until the bound is below ``loss``, or to 2,000; or the points.
     loss : float, optional

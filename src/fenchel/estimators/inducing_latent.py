@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .gaussian_process import GaussianProcessEstimator
 
 NEIGHBOUR_COLUMNS = 3  # up to which "auto" may take neighbours: of more, as many say little of a row
-FAR_ABOVE = 10.0  # times ``loss``: from there on more points would not do either
+FAR_ABOVE = 10.0  # times ``loss``: where points cost more, "auto" tries neighbours
 _BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
 
 

@@ -100,10 +100,8 @@ class NeighboursLatent(KernelLatent):
         for left in range(_ROUNDS - 1, -1, -1):
             found = super().learn(target, family, own, **options)
             theta = found.theta[: self.kernel.n_dims]
-            is_held = (
-                theta.size == found.theta.size and own and target.likelihood.theta.size > 0
-            )  # noise that is not told
-            if not left or is_held or not family.is_moved(theta):  # type: ignore[attr-defined]
+            held = own and target.likelihood.theta.size > 0 and theta.size == found.theta.size  # noise that is not told
+            if not left or held or not family.is_moved(theta):  # type: ignore[attr-defined]
                 break
             self.lengths, self.theta = column_lengths(self.kernel.clone_with_theta(theta), self.X), found.theta
             family = self.family()
