@@ -99,6 +99,18 @@ def kernel_learned():
     return np.r_[model.predict(X[:5])]
 
 
+def points_or_neighbours():
+    """A short length, which few points do not follow."""
+    from sklearn.gaussian_process.kernels import Matern
+
+    rows, options = X[:, :1], {"optimizer": None, "loss": 1e-2}
+    model = fenchel.estimators.GaussianProcessPoissonRegressor(1.0 * Matern(0.05, nu=1.5), **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gates, "INDUCING_ROWS", 10)
+        model.fit(rows, COUNTS)
+    return np.r_[model.elbo_, model.predict(rows[:5])]
+
+
 def dial():
     return formula("y ~ x", "poisson", accuracy="auto")
 
@@ -129,6 +141,7 @@ CASES = {
     "AVERAGED_PAIRS": (lambda: corrected(Features(np.c_[X, np.ones(N)], 4.0)), 10, 1000, 2e-2),
     "DRAWN_SITES": (lambda: corrected(DenseCovariance(K)), 10, 1000, 1e-6),
     "INDUCING_ROWS": (kernel_learned, 10, 1000, 2e-2),
+    "NEIGHBOUR_POINTS": (points_or_neighbours, 10, 1000, 1e-2),
     "EVERY_EIGENVALUE": (share, 5, 1000, 1e-3),
     "EXACT_CLASSES": (classes, 10, 10**6, 5e-2),
     "EXACT_SOFTMAX_WEIGHTS": (softmax, 1, 1000, 5e-2),

@@ -7,7 +7,8 @@ theta is the kernel's own: the logs of its free hyperparameters, in its order. A
 r^2 = sum_d (x_d - z_d)^2 / l_d^2, with dk/dlog l_d = w (x_d - z_d)^2 / l_d^2 and w its weight. Differences are squared,
 never expanded, so that k of a row and itself is exact; on a device |x|^2 - 2 x'z + |z|^2 is one matrix product, taken
 where its rounding is below 1e-12 and the kernel is smooth in r^2. The caller decides how many rows X make a block. A
-kernel that is not known here is asked for its values, and differentiated by differences.
+kernel that is not known here is asked for its values, and differentiated by differences. X (B, n, D) and Z (B, m, D)
+are B pairs of small sets: values are then (B, n, m), and slopes are summed over all sets.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) ->
     same, scale = Z is X, _in_units(lengths, X)
     X = X / scale
     Z = X if same else Z / scale
-    if is_numpy(X):
+    if is_numpy(X) and X.ndim == 2:
         if X.shape[0] * Z.shape[0] <= _FEW_PAIRS:
             return np.asarray(cdist(X, Z, "sqeuclidean"))
         from .linalg._pair_loops import squared_distances as loop
@@ -85,17 +86,18 @@ def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) ->
         out = np.empty((X.shape[0], Z.shape[0]))
         loop(X, np.ascontiguousarray(to_numpy(Z).T), out)
         return out
-    xp = namespace(X)
-    centre = xp.mean(Z, axis=0)
-    A, B = X - centre, Z - centre
-    a, b = (xp.sum(x * x, axis=1)[:, None] for x in (A, B))
-    if smooth and float(xp.max(a) + xp.max(b)) < _EXPANDED:
-        ones = [0.0 * x + 1.0 for x in (a, b)]
-        total = xp.concat([-2.0 * A, a, ones[0]], axis=1) @ xp.concat([B, ones[1], b], axis=1).T
-        return xp.clip(total, min=0.0) if library_of(X) != "torch" else total.clamp_(min=0.0)
-    total = 0.0 * (X[:, 0][:, None] * Z[:, 0][None, :])
-    for d in range(X.shape[1]):
-        away = X[:, d][:, None] - Z[:, d][None, :]
+    if X.ndim == 2:
+        xp = namespace(X)
+        centre = xp.mean(Z, axis=0)
+        A, B = X - centre, Z - centre
+        a, b = (xp.sum(x * x, axis=1)[:, None] for x in (A, B))
+        if smooth and float(xp.max(a) + xp.max(b)) < _EXPANDED:
+            ones = [0.0 * x + 1.0 for x in (a, b)]
+            total = xp.concat([-2.0 * A, a, ones[0]], axis=1) @ xp.concat([B, ones[1], b], axis=1).T
+            return xp.clip(total, min=0.0) if library_of(X) != "torch" else total.clamp_(min=0.0)
+    total = 0.0 * (X[..., :, None, 0] * Z[..., None, :, 0])
+    for d in range(X.shape[-1]):
+        away = X[..., :, None, d] - Z[..., None, :, d]
         away *= away
         total += away
     return total
@@ -103,7 +105,7 @@ def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) ->
 
 def _in_units(lengths: Any, X: Array) -> Any:
     """Lengths as X is divided by them."""
-    return lengths if is_numpy(X) else asarray(np.broadcast_to(lengths, (X.shape[1],)), X)
+    return lengths if is_numpy(X) else asarray(np.broadcast_to(lengths, (X.shape[-1],)), X)
 
 
 def _free(kernel: Kernel, name: str) -> bool:
@@ -115,16 +117,23 @@ def _sum(x: Array) -> float:
 
 
 def _ones(X: Array) -> Array:
-    return 1.0 + 0.0 * X[:, 0]
+    return 1.0 + 0.0 * X[..., 0]
+
+
+def _ones_of_pairs(X: Array, Z: Array) -> Array:
+    return _ones(X)[..., :, None] * _ones(Z)[..., None, :]
 
 
 def _length_slopes(kernel: Kernel, X: Array, Z: Array, H: Array, lengths: Any) -> list[float]:
     """sum_ij H_ij (x_d - z_d)^2 / l_d^2 of each length, or summed where there is one."""
     xp, scale, same = namespace(X), _in_units(lengths, X), Z is X
-    centre = xp.mean(Z, axis=0)
+    centre = xp.mean(Z, axis=-2, keepdims=True)
     X = (X - centre) / scale
     Z = X if same else (Z - centre) / scale
-    each = xp.sum(H, axis=1) @ X**2 + xp.sum(H, axis=0) @ Z**2 - 2.0 * xp.sum(X * (H @ Z), axis=0)
+    stacked = lambda A: xp.reshape(A, (-1, A.shape[-1]))  # the rows of all sets
+    squares = xp.reshape(xp.sum(H, axis=-1), (-1,)) @ stacked(X**2)
+    squares = squares + xp.reshape(xp.sum(H, axis=-2), (-1,)) @ stacked(Z**2)
+    each = squares - 2.0 * xp.sum(stacked(X * (H @ Z)), axis=0)
     every = to_numpy(each)
     return list(every) if kernel.anisotropic else [float(every.sum())]
 
@@ -261,7 +270,7 @@ def _periodic_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) 
 
 # -- the others ----------------------------------------------------------------------------------------
 def _constant_value(k: Any, X: Array, Z: Array) -> Array:
-    return k.constant_value * (_ones(X)[:, None] * _ones(Z)[None, :])
+    return k.constant_value * _ones_of_pairs(X, Z)
 
 
 def _constant_slopes(k: Any, T: Array) -> list[float]:
@@ -331,11 +340,15 @@ def _differences(kernel: Any, total: Callable[[Any], float]) -> list[float]:
 
 
 def _foreign_value(k: Any, X: Array, Z: Array) -> Array:
+    if X.ndim > 2:
+        return asarray(np.stack([_foreign_value(k, A, B) for A, B in zip(to_numpy(X), to_numpy(Z), strict=True)]), X)
     return asarray(np.asarray(k(to_numpy(X), to_numpy(Z)), dtype=np.float64), X)
 
 
 def _foreign_variance(k: Any, X: Array) -> Array:
-    return asarray(np.asarray(k.diag(to_numpy(X)), dtype=np.float64), X)
+    rows = to_numpy(X)
+    own = np.asarray(k.diag(rows.reshape(-1, rows.shape[-1])), dtype=np.float64)
+    return asarray(own.reshape(rows.shape[:-1]), X)
 
 
 _FOREIGN = CrossKernel(
@@ -386,15 +399,15 @@ def _table() -> dict[type, CrossKernel]:
             lambda k, X, t: _constant_slopes(k, t),
         ),
         sk.WhiteKernel: CrossKernel(
-            lambda k, X, Z: 0.0 * (_ones(X)[:, None] * _ones(Z)[None, :]),
+            lambda k, X, Z: 0.0 * _ones_of_pairs(X, Z),
             lambda k, X, Z, T, value: _no_slopes(k),
             lambda k, X: k.noise_level * _ones(X),
             lambda k, X, t: _white_slopes(k, t),
         ),
         sk.DotProduct: CrossKernel(
-            lambda k, X, Z: k.sigma_0**2 + X @ Z.T,
+            lambda k, X, Z: k.sigma_0**2 + X @ namespace(Z).moveaxis(Z, -1, -2),
             lambda k, X, Z, T, value: _dot_slopes(k, T),
-            lambda k, X: k.sigma_0**2 + namespace(X).sum(X * X, axis=1),
+            lambda k, X: k.sigma_0**2 + namespace(X).sum(X * X, axis=-1),
             lambda k, X, t: _dot_slopes(k, t),
         ),
         sk.Sum: CrossKernel(

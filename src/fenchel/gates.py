@@ -45,8 +45,8 @@ EXACT_SOFTMAX_WEIGHTS = 300  # coefficients up to which "best" of a linear softm
 EXACT_SOFTMAX_ROWS = 10_000  # rows times classes up to which it is
 SAMPLED_TABLE = 20_000  # rows of a factor table from which a sample of 4,000 is learned first
 VECCHIA_KNOTS = 10_000  # points from which vecchia() puts its process on so many knots; said in a remark
-
 INDUCING_ROWS = 2_000  # rows from which approximation="auto" takes inducing points; to the stated loss of elbo
+NEIGHBOUR_POINTS = 800  # points that approximation="auto" tries before neighbours, in few columns; to the stated loss
 
 # -- accuracy="auto" of a model -------------------------------------------------------------------------
 AFFORDED_FITS = 15.0  # times as long as the plain fit: up to so much, corrections and integration are done unasked

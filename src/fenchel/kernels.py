@@ -9,7 +9,7 @@ apart: white noise is there alone, and the slope of a length is 0 there whatever
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 _FEW_PAIRS = 1 << 14  # of rows: one block
+_WITH_LENGTHS = ("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic")
 KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # words of formulas, by smoothness
 
 
@@ -138,3 +139,38 @@ def is_covariance(kernel: Kernel, n_features: int) -> bool:
     return name in ("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic", "DotProduct") or (
         name == "ExpSineSquared" and n_features == 1
     )
+
+
+def _parts(kernel: Any) -> list[Any]:
+    """The kernels that sums, products and powers are made of."""
+    if type(kernel).__name__ in ("Sum", "Product"):
+        return [*_parts(kernel.k1), *_parts(kernel.k2)]
+    return _parts(kernel.kernel) if type(kernel).__name__ == "Exponentiation" else [kernel]
+
+
+def has_white_noise(kernel: Any) -> bool:
+    """Whether a row is only partly related to another that agrees with it; True of a kernel that is not known."""
+    return any(type(part).__name__ == "WhiteKernel" or not is_known(part) for part in _parts(kernel))
+
+
+def column_lengths(kernel: Any, X: np.ndarray) -> np.ndarray:
+    """How far along each column a row is near (D,): the shortest length of the parts; sds of columns without any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF, Matern
+    >>> from fenchel.kernels import column_lengths
+    >>> column_lengths(2.0 * RBF([1.0, 5.0]) + Matern(3.0), np.zeros((4, 2)))
+    array([1., 3.])
+    """
+    parts = [part for part in _parts(kernel) if type(part).__name__ in _WITH_LENGTHS]
+    if not parts:
+        sd = X.std(axis=0)
+        return np.where(sd > 0.0, sd, 1.0)
+    units = [np.asarray(part.units) if type(part).__name__.startswith("Scaled") else 1.0 for part in parts]
+    each = [
+        np.broadcast_to(np.asarray(part.length_scale) * unit, X.shape[1])
+        for part, unit in zip(parts, units, strict=True)
+    ]
+    return np.min(each, axis=0)

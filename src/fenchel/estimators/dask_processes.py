@@ -22,7 +22,8 @@ from ..hyperparameters.inducing_learning import FINE_SHARE, curvature_by_slopes,
 from ..inputs.observations import Target
 from ..solvers.base import reporting
 from .dask_rows import ROW_DEFAULTS, column_names, fit_settings, measured_numbers, surveyed
-from .inducing_latent import LEARNING_TOL, InducingLatent
+from .inducing_latent import InducingLatent
+from .neighbours_latent import LEARNING_TOL
 
 if TYPE_CHECKING:
     from .gaussian_process import GaussianProcessEstimator

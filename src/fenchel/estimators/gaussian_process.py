@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -12,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, positive, problem
+from ..gmrf.kernel_neighbours import N_NEIGHBORS
 from ..hyperparameters import Family, KernelCovariance, Learned
 from ..inputs.observations import Target
 from ..linalg.arrays import Array, to_numpy
@@ -67,6 +70,8 @@ class KernelLatent(Latent):
     device: Any = None
     optimizer: Any = None
     approximates: ClassVar[bool] = False
+    is_trial: ClassVar[bool] = False  # whether another may follow
+    reason: str = ""  # why it is approximated so, where "auto" decided
     interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
 
     @property
@@ -165,6 +170,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     approximation: str | None = "auto"
     n_inducing: Any = "auto"
     loss: float | None = None
+    n_neighbors: int = N_NEIGHBORS
     device: Any = None
     n_jobs: Any = None
 
@@ -175,19 +181,25 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
-        from .inducing_latent import inducing_or_exact
+        from .inducing_latent import approximations
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
         self.X_train_ = np.array(X) if self.copy_X_train else X
-        latent, kernel = self._process(self.X_train_, target, weights)
-        latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
-        if latent.approximates and self._own_optimizer is not None:
-            raise problem(name, "a function as optimizer and inducing points", "optimizer='fmin_l_bfgs_b'")
-        if not latent.approximates:
-            n_theta = kernel.n_dims if self.optimizer else 0
-            announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)
-        with says_when_full(name, latent.device, _DEVICE_ADVICE):
-            self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+        process, kernel = self._process(self.X_train_, target, weights)
+        latent, said = process, list[Any]()
+        for latent in approximations(self, process):
+            if latent.approximates and self._own_optimizer is not None:
+                raise problem(name, "a function as optimizer and an approximation", "optimizer='fmin_l_bfgs_b'")
+            if not latent.approximates:
+                n_theta = kernel.n_dims if self.optimizer else 0
+                announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)
+            # what is said of a fit that is not the last one is of no use
+            quiet = warnings.catch_warnings(record=True) if latent.is_trial else nullcontext()
+            with says_when_full(name, latent.device, _DEVICE_ADVICE), quiet as heard:
+                self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+            said = heard or []
+        for each in said:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         self._reported(latent, kernel)
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
@@ -270,7 +282,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         """A page on the fit: how far it is from the best Gaussian, and what an approximation of the process costs."""
         check_is_fitted(self)
         lines = [f"  {'approximation':<22}{line}" for line in self._latent.sentences()]
-        return "\n".join([self.solution_.summary(), *lines])
+        chosen = [f"Approximated by {self._latent.reason}"] if self._latent.reason else []
+        return "\n".join([*chosen, self.solution_.summary(), *lines])
 
     @property
     def _centred(self) -> bool:
@@ -346,15 +359,20 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         Integrate over the kernel's hyperparameters (``fenchel.integrate``): predictions are then mixtures
         over fits at many of them. Each log of one is a priori N(its start, 2^2), which ``theta_`` is learned under
         too.
-    approximation : "auto", None or "inducing"
+    approximation : "auto", None, "inducing" or "neighbours"
         "inducing": the function is seen through M points, at a cost that grows with N M^2; a bound says how much of the
-        elbo that loses against the process itself. None: the process itself, N^3. "auto": inducing points for more than
-        2,000 rows.
+        elbo that loses against the process itself. "neighbours": the value at each row is given those at its nearest
+        rows alone (Vecchia); for short lengths in one to three columns, without a bound. None: the process itself, N^3.
+        "auto": inducing points for more than 2,000 rows; neighbours in at most three columns where 800 points cost more
+        than ten times ``loss``.
     n_inducing : "auto", int or array (M, D)
         How many points; "auto": doubled from 100 until the bound is below ``loss``, or to 2,000; or the points.
     loss : float, optional
         Nats of elbo that the points may cost. Default: a thousandth of a nat a row, which moves a mean log score by
         less than is ever told.
+    n_neighbors : int
+        Of "neighbours": how many rows each one is conditioned on. The time grows with the square; with all but one of
+        the rows it is the process itself.
     device : None, "cuda", "cuda:0", "cpu", ...
         Where torch computes the fit and predictions, in float64; None: numpy, or the GPU that X is on. Matrices of the
         rows stay there, answers are numpy's.
@@ -371,9 +389,11 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         The prior mean: with an intercept the log odds of all rows, or the logs of the classes' shares; 0 without one.
     classes_, n_classes_, X_train_, n_features_in_, feature_names_in_
     approximation_loss_ : float
-        How far ``elbo_`` is below that of the process itself, at most; 0 without an approximation.
+        How far ``elbo_`` is below that of the process itself, at most; 0 without an approximation, infinite where no
+        bound is known, as by neighbours.
     approximation_ : DataFrame or None
-        n_inducing, elbo, bound, standard_error (0: proved; else an estimate from sampled rows) and seconds.
+        n_inducing, elbo, bound, standard_error (0: proved; else an estimate from sampled rows) and seconds. By
+        neighbours: n_neighbors, elbo and seconds, of the fit and with twice as many at its theta.
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
     Examples
@@ -397,7 +417,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress, integrate, approximation, n_inducing, loss, device, n_jobs
+    random_state, progress, integrate, approximation, n_inducing, loss, n_neighbors, device, n_jobs
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.

@@ -6,25 +6,30 @@ eta = mean + level + f(x),   f ~ GP(0, kernel) seen through M points; what they 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import gates
 from ..checks import callers_line, choice, problem
 from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
-from ..hyperparameters.inducing_learning import InterruptedLearning
+from ..hyperparameters.inducing_learning import MOST_POINTS, InterruptedLearning, default_loss
 from ..inputs.observations import Target
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
 from .gaussian_process import KernelLatent
 from .latent import with_prior
+from .neighbours_latent import LEARNING_TOL, by_neighbours
 
+if TYPE_CHECKING:
+    from .gaussian_process import GaussianProcessEstimator
+
+NEIGHBOUR_COLUMNS = 3  # up to which "auto" may take neighbours: of more, as many say little of a row
+FAR_ABOVE = 10.0  # times ``loss``: where points cost more, "auto" tries neighbours
 _BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
-LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing
 
 
 @dataclass
@@ -42,6 +47,8 @@ class InducingLatent(KernelLatent):
         Of the logs of lengths that shrink; where the kernel stands by default.
     in_partitions : bool
         Whether the rows of the fit are elsewhere, and X are its points.
+    most_points : int
+        Of "auto".
     """
 
     n_inducing: Any = "auto"
@@ -50,7 +57,12 @@ class InducingLatent(KernelLatent):
     interrupt: KeyboardInterrupt | None = None
     centre_of_prior: np.ndarray | None = None
     in_partitions: bool = False
+    most_points: int = MOST_POINTS
     approximates: ClassVar[bool] = True
+
+    @property
+    def is_trial(self) -> bool:  # type: ignore[override]
+        return self.most_points < MOST_POINTS
 
     @property
     def approximation_loss(self) -> float:
@@ -93,7 +105,7 @@ class InducingLatent(KernelLatent):
         return self._found(target, family, learn_theta=False, **options)
 
     def _found(self, target: Target, family: Any, **options: Any) -> Learned:
-        settings = {"n_inducing": self.n_inducing, "loss": self.loss}
+        settings = {"n_inducing": self.n_inducing, "loss": self.loss, "most_points": self.most_points}
         try:
             self.result = learn_inducing(target.likelihood, family, target.y, **settings, **options)
         except InterruptedLearning as stop:
@@ -115,14 +127,41 @@ class InducingLatent(KernelLatent):
         return (table[i : i + step] for i in range(0, table.shape[0], step))
 
 
-def inducing_or_exact(
-    where: str, latent: KernelLatent, approximation: Any, n_inducing: Any, loss: float | None
-) -> KernelLatent:
-    """The latent itself, or through inducing points where they are asked for or rows are many."""
-    advice = '"auto" takes inducing points above some rows, None never.'
-    choice(where, "approximation", approximation, ("auto", None, "inducing"), advice)
-    many = latent.X.shape[0] > gates.INDUCING_ROWS
+def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) -> Iterator[KernelLatent]:
+    """The latent itself, or by an approximation that is asked for or that many rows need: the last one counts.
+
+    Each is fitted before the next is asked for. "auto" ends with inducing points whose cost is known, unless in few
+    columns a number of them costs far more than ``loss``: then nearest neighbours are tried, and kept where twice as
+    many of them move the elbo by less than the points cost.
+    """
+    where, approximation = type(estimator).__name__, estimator.approximation
+    advice = '"auto" takes inducing points or neighbours above some rows, None never approximates.'
+    choice(where, "approximation", approximation, ("auto", None, "inducing", "neighbours"), advice)
+    n, d = latent.X.shape
+    many = n > gates.INDUCING_ROWS
     if approximation is None or (approximation == "auto" and not many):
-        return latent
+        yield latent
+        return
+    if approximation == "neighbours":
+        yield by_neighbours(where, latent, estimator.n_neighbors)
+        return
     own = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks, latent.device)
-    return InducingLatent(*own, n_inducing=n_inducing, loss=loss)
+    points = InducingLatent(*own, n_inducing=estimator.n_inducing, loss=estimator.loss)
+    if approximation == "auto":
+        points.reason = f"inducing points, since {n} rows are more than {gates.INDUCING_ROWS}"
+    open_to_others = approximation == "auto" and type(estimator.n_inducing) is str and latent.device is None
+    if open_to_others and d <= NEIGHBOUR_COLUMNS and n > gates.NEIGHBOUR_POINTS:
+        few = replace(points, most_points=gates.NEIGHBOUR_POINTS)
+        yield few
+        bound, allowed = few.approximation_loss, default_loss(n) if few.loss is None else few.loss
+        if few.interrupt is not None or bound <= allowed:
+            return
+        if FAR_ABOVE * allowed < bound < np.inf:
+            others = by_neighbours(where, latent, estimator.n_neighbors)
+            cost = f"{gates.NEIGHBOUR_POINTS} inducing points cost up to {bound:.3g} nats"
+            others.reason = f"nearest neighbours, since {cost}"
+            yield others
+            if others.moved < bound:
+                return
+            points.reason += f"; {2 * others.n_neighbors} neighbours moved the elbo by {others.moved:.3g} nats"
+    yield points

@@ -74,6 +74,7 @@ class Latent(ABC):
     """A family of priors for the rows of a fit, and what it says of others."""
 
     in_partitions = False  # whether the rows of the fit are elsewhere, and it cannot be stated without them
+    reason: str = ""  # why the prior is approximated as it is, where "auto" decided
     roots: list[np.ndarray] | None = None  # T T' = Cov of the weights, where prediction needs no rows of the fit
 
     @abstractmethod

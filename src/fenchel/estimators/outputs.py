@@ -130,8 +130,8 @@ def _check_options(where: str, model: GaussianProcessRegressor, X: np.ndarray) -
     if not (model.likelihood == "gaussian" or type(model.likelihood) is Gaussian):
         raise problem(where, f"several outputs and likelihood = {model.likelihood!r}", '"gaussian"', advice)
     many = model.approximation is not None and len(X) > gates.INDUCING_ROWS
-    if model.integrate or model.approximation == "inducing" or many:
-        got = f"several outputs of {len(X)} rows with integrate= or inducing points"
+    if model.integrate or model.approximation in ("inducing", "neighbours") or many:
+        got = f"several outputs of {len(X)} rows with integrate= or an approximation"
         raise problem(where, got, "integrate=None and approximation=None", advice)
 
 

@@ -70,7 +70,7 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
     n_targets : int, optional
         How many columns y has; before ``fit`` it says of how many outputs ``predict`` and ``sample_y`` are.
     n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate, n_jobs
-    approximation, n_inducing, loss, device
+    approximation, n_inducing, loss, n_neighbors, device
         As in ``GaussianProcessClassifier``.
 
     y may have several columns (N, J): outputs with one kernel and one noise, independent given these. Answers then have

@@ -248,3 +248,29 @@ def assembled(indptr, indices, start, item, neighbours, weights, left, d_weights
                     da = 0.0 if a == 0 else -d_weights[j, i, a - 1]
                     db = 0.0 if b == 0 else -d_weights[j, i, b - 1]
                     slopes[j, e] += (da * wb + wa * db - value * d_left[j, i]) / v
+
+
+@compiled
+def gathered(indptr, indices, data, sets, weights, begin, end, out):
+    """sum_b G_ab w_b of the points a, b of each set (n, p) between two of them; G by columns, 0 off its pattern.
+
+    -1 in ``sets`` is none. Rows of a column are in order.
+    """
+    p = sets.shape[1]
+    for i in range(begin, end):
+        for a in range(p):
+            out[i, a] = 0.0
+        for b in range(p):
+            column = np.int64(sets[i, b])
+            if column < 0:
+                continue
+            for a in range(p):
+                row, low, high = np.int64(sets[i, a]), np.int64(indptr[column]), np.int64(indptr[column + 1])
+                while low < high:
+                    middle = (low + high) // 2
+                    if indices[middle] < row:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if row >= 0 and low < indptr[column + 1] and indices[low] == row:
+                    out[i, a] += data[low] * weights[i, b]

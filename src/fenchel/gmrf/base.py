@@ -106,22 +106,11 @@ class MarkovField(Family):
         return np.array([float(G.multiply(sp.csc_array(dQ)).sum()) for dQ in self.build(np.asarray(theta))[1]])
 
     def curvature(self, solution: Solution, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The average information 1/2 h_i' (Sigma - V) h_j, h_i = dQ/dtheta_i (m - mu), scaled to reach further.
-
-        For a log sd the slope is S - e, the sum of squares less the latents that the data determine. Its zero, taken
-        by itself, is at a step of 1/2 log(S / e), where Newton's on the information alone would be (S - e) / 2 S.
-        """
+        """The average information 1/2 h_i' (Sigma - V) h_j, h_i = dQ/dtheta_i (m - mu), scaled to reach further."""
         adjoint, slopes = solution.posterior.adjoint(), self.build(np.asarray(theta))[1]
         if not slopes:  # the likelihood alone has hyperparameters
             return np.zeros((0, 0))
-        out, squares = adjoint.precision_curvature([sp.csc_array(dQ) for dQ in slopes])
-        traces = gradient + squares
-        with np.errstate(all="ignore"):
-            ratio = traces / squares
-            apart = np.isfinite(ratio) & (ratio > 0.0) & (np.abs(ratio - 1.0) > 1e-6)
-            scale = np.where(apart, (ratio - 1.0) / np.log(ratio), 1.0)
-        root = np.sqrt(np.clip(scale, _NARROW, _WIDE))
-        return root[:, None] * out * root
+        return reaching_information(*adjoint.precision_curvature([sp.csc_array(dQ) for dQ in slopes]), gradient)
 
     def summands(self) -> Sequence[Summand]:
         """The field itself, where some direction u of theta only scales it: sum_i u_i dQ/dtheta_i = -2 Q."""
@@ -151,6 +140,21 @@ class MarkovField(Family):
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name}={value:.3g}" for name, value in zip(self._names, self._theta, strict=True))
         return f"MarkovField({pairs})"
+
+
+def reaching_information(information: np.ndarray, squares: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """The average information, scaled so that a step of Newton's reaches further.
+
+    For a log sd the slope is S - e, the sum of squares less the latents that the data determine. Its zero, taken by
+    itself, is at a step of 1/2 log(S / e), where Newton's on the information alone would be (S - e) / 2 S.
+    """
+    traces = gradient + squares
+    with np.errstate(all="ignore"):
+        ratio = traces / squares
+        apart = np.isfinite(ratio) & (ratio > 0.0) & (np.abs(ratio - 1.0) > 1e-6)
+        scale = np.where(apart, (ratio - 1.0) / np.log(ratio), 1.0)
+    root = np.sqrt(np.clip(scale, _NARROW, _WIDE))
+    return np.asarray(root[:, None] * information * root)
 
 
 def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:

@@ -13,9 +13,10 @@ points behind them condition on knots alone and are leaves of the factorisation:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +28,8 @@ from ..kernels import KERNELS
 from ..linalg.machine import on_every_core
 from ._point_loops import assembled, conditionals, net_order
 
+Conditionals: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # neighbours -> weights, variance left
+Covariance: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 NUGGET = 1e-8  # of the variance, independent of point to point: smooth kernels have no digits left without it
 _LEVELS = 60  # nets, each of points nearer by a factor of 1.4
 _NETS = 5  # columns up to which nets are made: each doubles the cells around a point by three
@@ -111,18 +114,14 @@ def _pattern(neighbours: np.ndarray) -> Any:
 
 
 @dataclass(frozen=True)
-class Vecchia:
-    """The precision of a process at points; theta = (log sd, log ranges).
+class Neighbourhoods:
+    """Points in order, each with its nearest among those before it, and the pattern of the precision of all of them.
 
     Attributes
     ----------
     X : array (n, d)
         In order.
     neighbours : int array (n, m)
-    nu : float
-        Smoothness of the Matern kernel: 0.5, 1.5, 2.5, or infinite for the squared exponential.
-    shared : bool
-        One range for all columns.
     indptr, indices : of Q
     knots : int
         How many points others may condition on.
@@ -130,17 +129,15 @@ class Vecchia:
 
     X: np.ndarray
     neighbours: np.ndarray
-    nu: float
-    shared: bool
     indptr: np.ndarray
     indices: np.ndarray
     knots: int
 
     @classmethod
-    def of(
-        cls, X: np.ndarray, ranges: np.ndarray, m: int, kernel: str, shared: bool, knots: int | None = None
-    ) -> tuple[Vecchia, np.ndarray]:
-        """From distinct points and the ranges in which neighbours are near; and the order."""
+    def chosen(
+        cls, X: np.ndarray, ranges: np.ndarray, m: int, knots: int | None = None, **own: Any
+    ) -> tuple[Self, np.ndarray]:
+        """From distinct points and the ranges in which neighbours are near; and the order. ``own``: of a subclass."""
         n = len(X)
         K = n if knots is None else min(knots, n)
         order = spread_order(X / ranges, K)
@@ -151,7 +148,7 @@ class Vecchia:
         if n > K:
             near = np.vstack([near, nearest(Z[:K], Z[K:], near.shape[1])])
         Q = _pattern(near)
-        return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, Q.indptr, Q.indices, K), order
+        return cls(np.ascontiguousarray(X[order]), near, Q.indptr, Q.indices, K, **own), order
 
     @cached_property
     def _holders(self) -> tuple[np.ndarray, np.ndarray]:
@@ -171,6 +168,85 @@ class Vecchia:
         below = np.flatnonzero(self.indices > np.repeat(np.arange(n), np.diff(self.indptr)))
         return below, across[below]
 
+    def values(
+        self, weights: np.ndarray, left: np.ndarray, d_weights: np.ndarray, d_left: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The entries of Q, and of its derivatives (q, entries), from the conditionals and theirs."""
+        n, sets, found = len(self.X), self._holders, (weights, left, d_weights, d_left)
+        data, slopes = np.zeros(self.indices.size), np.zeros((len(d_left), self.indices.size))
+        some = lambda a, b: assembled(self.indptr, self.indices, *sets, self.neighbours, *found, a, b, data, slopes)
+        on_every_core(n, self.neighbours.shape[1] ** 2, some)
+        below, above = self._mirrored
+        for values in (data, *slopes):
+            values[below] = values[above]
+        return data, slopes
+
+    def given(self, ranges: np.ndarray, points: np.ndarray, conditionals: Conditionals) -> tuple[Any, np.ndarray]:
+        """Weights (N, n) of the points for values elsewhere, given those ``around``, and the variance left.
+
+        Where there are knots it is given one of the nearest points with those that this one conditions on, whichever
+        leaves least: their covariances are on the pattern of Q, and rows cost no solve.
+        """
+        n, m = self.neighbours.shape
+        Z, P = np.ascontiguousarray(self.X / ranges), np.ascontiguousarray(points / ranges)
+        if self.knots == n:
+            near = around(Z, P, m if m < n - 1 else n)
+            weights, left = conditionals(near)
+        else:
+            near, weights, left = (
+                np.zeros((len(P), m + 1), np.int32),
+                np.zeros((len(P), m + 1)),
+                np.full(len(P), np.inf),
+            )
+            for centre in nearest(Z, P, min(_SETS, n)).T:
+                some = np.column_stack([centre, self.neighbours[centre]])
+                w, v = conditionals(some)
+                better = v < left
+                near[better], weights[better], left[better] = some[better], w[better], v[better]
+        held = near >= 0
+        indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
+        design = sp.csr_array((weights[held], near[held], indptr), shape=(len(P), n))
+        design.sort_indices()
+        return design, left
+
+    def rests_under(self, W: sp.csr_array, P: np.ndarray, covariance: Covariance, own: np.ndarray) -> np.ndarray:
+        """The covariance (N, N) of f(P) - W z under a process, for weights W of the latents z = f(X) + noise.
+
+        ``own`` (n,): the variance of the noise.
+        """
+        used = np.unique(W.indices)
+        Z, B = self.X[used], W[:, used]
+        out = covariance(P, P)
+        for a in range(0, used.size, _SOME):  # B K(Z, .) by blocks of columns of B
+            some = slice(a, a + _SOME)
+            first = np.asarray(B[:, some] @ covariance(Z[some], P))
+            out += np.asarray((B @ covariance(Z, Z[some])) @ B[:, some].T) - first - first.T
+        out += (B @ sp.diags_array(own[used]) @ B.T).toarray()
+        return (out + out.T) / 2.0
+
+
+@dataclass(frozen=True)
+class Vecchia(Neighbourhoods):
+    """The precision of a process at points; theta = (log sd, log ranges).
+
+    Attributes
+    ----------
+    nu : float
+        Smoothness of the Matern kernel: 0.5, 1.5, 2.5, or infinite for the squared exponential.
+    shared : bool
+        One range for all columns.
+    """
+
+    nu: float
+    shared: bool
+
+    @classmethod
+    def of(
+        cls, X: np.ndarray, ranges: np.ndarray, m: int, kernel: str, shared: bool, knots: int | None = None
+    ) -> tuple[Vecchia, np.ndarray]:
+        """From distinct points and the ranges in which neighbours are near; and the order."""
+        return cls.chosen(X, ranges, m, knots, nu=KERNELS[kernel], shared=shared)
+
     def ranges(self, theta: np.ndarray) -> np.ndarray:
         """Along each column (d,)."""
         return np.asarray(np.exp(np.broadcast_to(theta[1:], (self.X.shape[1],))))
@@ -186,13 +262,7 @@ class Vecchia:
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         Z, n = np.ascontiguousarray(self.X / self.ranges(theta)), len(self.X)
         found = self._conditionals(Z, Z, self.neighbours, 1 if self.shared else Z.shape[1])
-        data, slopes = np.zeros(self.indices.size), np.zeros((found[3].shape[0], self.indices.size))
-        sets = self._holders
-        some = lambda a, b: assembled(self.indptr, self.indices, *sets, self.neighbours, *found, a, b, data, slopes)
-        on_every_core(n, self.neighbours.shape[1] ** 2, some)
-        below, above = self._mirrored
-        for values in (data, *slopes):
-            values[below] = values[above]
+        data, slopes = self.values(*found)
         k = float(np.exp(-2.0 * theta[0]))
         matrix = lambda values: sp.csc_array((values, self.indices, self.indptr), shape=(n, n))
         data *= k
@@ -209,42 +279,16 @@ class Vecchia:
         return float(self._conditionals(Z, Z[some], np.ascontiguousarray(self.neighbours[some]), 0)[1].mean())
 
     def at(self, theta: np.ndarray, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-        """Weights (N, n) of the points for values elsewhere, given those ``around``, and the variance left at sd 1.
-
-        Where there are knots it is given one of the nearest points with those that this one conditions on, whichever
-        leaves least: their covariances are on the pattern of Q, and rows cost no solve.
-        """
-        ranges, m = self.ranges(theta), self.neighbours.shape[1]
+        """``given`` at theta; the variance left is that at sd 1."""
+        ranges = self.ranges(theta)
         Z, P = np.ascontiguousarray(self.X / ranges), np.ascontiguousarray(points / ranges)
-        if self.knots == len(Z):
-            near = around(Z, P, m)
-            weights, left, _, _ = self._conditionals(Z, P, near, 0)
-        else:
-            near, weights, left = np.zeros((len(P), m + 1), np.int32), np.zeros((len(P), m + 1)), np.full(len(P), 2.0)
-            for centre in nearest(Z, P, min(_SETS, len(Z))).T:
-                some = np.column_stack([centre, self.neighbours[centre]])
-                w, v, _, _ = self._conditionals(Z, P, some, 0)
-                better = v < left
-                near[better], weights[better], left[better] = some[better], w[better], v[better]
-        held = near >= 0
-        indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
-        design = sp.csr_array((weights[held], near[held], indptr), shape=(len(P), len(Z)))
-        design.sort_indices()
-        return design, left
+        return self.given(ranges, points, lambda near: self._conditionals(Z, P, near, 0)[:2])
 
     def rests(self, theta: np.ndarray, points: np.ndarray) -> np.ndarray:
         """The covariance (N, N) of f(points) - W f(X), W of ``at``, under the process itself, at sd 1.
 
         Its diagonal is the variance left, but for the nugget of the points themselves.
         """
-        ranges, W = self.ranges(theta), self.at(theta, points)[0]
-        used = np.unique(W.indices)
-        Z, P, B = 2.0 * self.X[used] / ranges, 2.0 * points / ranges, W[:, used]
-        R = lambda A, C: np.asarray(PROFILES[self.nu].value(cdist(A, C, "sqeuclidean")))
-        out = R(P, P)
-        for a in range(0, used.size, _SOME):  # B R(Z, .) by blocks of columns of B
-            some = slice(a, a + _SOME)
-            first = np.asarray(B[:, some] @ R(Z[some], P))
-            out += np.asarray((B @ R(Z, Z[some])) @ B[:, some].T) - first - first.T
-        out += NUGGET * (B @ B.T).toarray()
-        return (out + out.T) / 2.0
+        lengths, profile = self.ranges(theta) / 2.0, PROFILES[self.nu]
+        R = lambda A, C: np.asarray(profile.value(cdist(A / lengths, C / lengths, "sqeuclidean")))
+        return self.rests_under(self.at(theta, points)[0], points, R, np.full(len(self.X), NUGGET))

@@ -1,0 +1,159 @@
+"""A Gaussian process of many rows by nearest neighbours: Vecchia's approximation (``gmrf/kernel_neighbours.py``).
+
+eta = mean + level + f(x),   f ~ GP(0, kernel), the value at each row given those at its nearest rows alone
+
+Rows are near in the lengths of the kernel: those where learning starts, and again those that it finds, where columns
+have moved against one another. No bound is known on what this costs; the elbo with twice as many neighbours is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..checks import count, problem
+from ..files import searched
+from ..gmrf.kernel_neighbours import N_NEIGHBORS, NeighbourCovariance
+from ..hyperparameters import Family, Learned
+from ..inputs.observations import Target
+from ..kernels import column_lengths
+from ..posterior import Posterior
+from .gaussian_process import KernelLatent
+from .latent import fitted_at, with_prior
+
+LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing
+_ROUNDS = 3  # times that neighbours are chosen and theta is learned, at most
+_BLOCK = 20_000  # new rows looked at together
+_COLUMNS = 256  # of a joint covariance, solved for together
+
+
+@dataclass
+class NeighboursLatent(KernelLatent):
+    """``KernelLatent`` by nearest neighbours.
+
+    Attributes
+    ----------
+    n_neighbors : int
+    lengths : array (D,), optional
+        In which rows are near; where the kernel stands by default.
+    stages : list of dict
+        n_neighbors, elbo and seconds of the fit, and with twice as many neighbours at its theta.
+    """
+
+    n_neighbors: int = N_NEIGHBORS
+    lengths: np.ndarray | None = None
+    stages: list[dict[str, float]] = field(default_factory=list)
+    knots_leave: float = 0.0
+    approximates: ClassVar[bool] = True
+
+    @property
+    def approximation_loss(self) -> float:
+        """0 where every row is given all others; else there is no bound."""
+        return 0.0 if self.family_in_place.is_exact else np.inf
+
+    @property
+    def moved(self) -> float:
+        """Nats by which twice as many neighbours move the elbo; 0 where all are neighbours."""
+        return abs(self.stages[-1]["elbo"] - self.stages[0]["elbo"])
+
+    def table(self) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame(self.stages)
+
+    def sentences(self) -> list[str]:
+        if self.family_in_place.is_exact:
+            return ["every row is conditioned on all before it: the process itself"]
+        m, n = self.n_neighbors, len(self.family_in_place.process.X)
+        out = [f"each of {n} rows is conditioned on its {m} nearest among those before it"]
+        if len(self.stages) > 1:
+            first, more = self.stages
+            moved = more["elbo"] - first["elbo"]
+            out.append(f"with {more['n_neighbors']:.0f} neighbours the elbo is {moved:+.2g} nats; no bound is known")
+        if self.knots_leave:
+            knots = self.family_in_place.process.knots
+            said = f"{knots} rows are neighbours of others; the others keep {self.knots_leave:.0%} of the variance"
+            out.append(said)
+        return out
+
+    def family(self) -> NeighbourCovariance:
+        lengths = column_lengths(self.kernel, self.X) if self.lengths is None else self.lengths
+        return self._with_neighbours(self.n_neighbors, lengths)
+
+    def _with_neighbours(self, m: int, lengths: np.ndarray) -> NeighbourCovariance:
+        own: dict[str, Any] = {"offset": np.reshape(self.mean, (1, -1)), "level": self.level, "lengths": lengths}
+        out = NeighbourCovariance(self.kernel, self.X, m, **own)
+        return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
+
+    @cached_property
+    def family_in_place(self) -> NeighbourCovariance:
+        """Of the fit, once there is one."""
+        return self.family()
+
+    def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
+        began = time.perf_counter()
+        options["tol"] = max(LEARNING_TOL, options["tol"])
+        for left in range(_ROUNDS - 1, -1, -1):
+            found = super().learn(target, family, own, **options)
+            theta = found.theta[: self.kernel.n_dims]
+            held = own and target.likelihood.theta.size > 0 and theta.size == found.theta.size  # noise that is not told
+            if not left or held or not family.is_moved(theta):  # type: ignore[attr-defined]
+                break
+            self.lengths, self.theta = column_lengths(self.kernel.clone_with_theta(theta), self.X), found.theta
+            family = self.family()
+            options.update(n_restarts=0, rng=None)
+        self._compared(target, family, found, began, options)
+        return found
+
+    def fitted(self, target: Target, family: Family, **options: Any) -> Learned:
+        began, found = time.perf_counter(), super().fitted(target, family, **options)
+        self._compared(target, family, found, began, options)
+        return found
+
+    def after(self, family: Family) -> Family:
+        return self.family_in_place
+
+    def _compared(self, target: Target, family: Any, found: Learned, began: float, options: dict[str, Any]) -> None:
+        """Keep the family, and the elbo with twice as many neighbours."""
+        self.__dict__["family_in_place"], theta = family, found.theta[: self.kernel.n_dims]
+        self.knots_leave = family.beyond_knots(theta)
+        m, spent = self.n_neighbors, time.perf_counter() - began
+
+        def more() -> list[dict[str, float]]:
+            now, out = time.perf_counter(), [{"n_neighbors": m, "elbo": found.solution.elbo, "seconds": spent}]
+            if not family.is_exact:
+                twice = self._with_neighbours(2 * m, family.lengths)
+                held = {name: options[name] for name in ("weights", "tol") if name in options}
+                fit = fitted_at(replace(target, likelihood=found.likelihood), twice, theta, **held)
+                out.append({"n_neighbors": 2 * m, "elbo": fit.solution.elbo, "seconds": time.perf_counter() - now})
+            return out
+
+        self.stages = searched("more neighbours", more, lambda rows: {"stages": rows}, lambda kept: kept["stages"])
+
+    def new_rows(self, theta: np.ndarray, table: np.ndarray) -> Any:
+        return self.family_in_place.new_rows(theta[: self.kernel.n_dims], table)
+
+    def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
+        """W V W', and what the rows of the fit leave."""
+        own, family = theta[: self.kernel.n_dims], self.family_in_place
+        W, factor = family.new_rows(own, table).design, posterior.factor.parts[0]  # type: ignore[attr-defined]
+        steps = range(0, W.shape[0], _COLUMNS)
+        between = [W @ factor.solve(W[i : i + _COLUMNS].T.toarray()) for i in steps]
+        return np.asarray(np.hstack(between) + family.covariance_left(own, table))
+
+    def blocks(self, table: np.ndarray) -> Any:
+        return (table[i : i + _BLOCK] for i in range(0, table.shape[0], _BLOCK))
+
+
+def by_neighbours(where: str, latent: KernelLatent, n_neighbors: Any) -> NeighboursLatent:
+    """The latent by nearest neighbours, which are looked for in the memory of the host."""
+    m = count(where, "n_neighbors", n_neighbors, 1)
+    if latent.device is not None:
+        got = f'approximation="neighbours" on device {latent.device}'
+        raise problem(where, got, "device=None and X as numpy has it", 'approximation="inducing" uses devices.')
+    same = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks)
+    return NeighboursLatent(*same, n_neighbors=m)
