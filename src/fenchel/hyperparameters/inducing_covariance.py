@@ -34,7 +34,7 @@ class InducingCovariance(KernelCovariance):
 
     Parameters
     ----------
-    kernel, X, offset, log_prior, level : as in ``KernelCovariance``
+    kernel, X, offset, log_prior, level, slopes, centre : as in ``KernelCovariance``
     points : array (M, D)
         The inducing points, the same at every theta; ``with_points`` has others.
 
@@ -59,8 +59,12 @@ class InducingCovariance(KernelCovariance):
         offset: ArrayLike = 0.0,
         log_prior: Any = None,
         level: float = 0.0,
+        slopes: ArrayLike | None = None,
+        centre: ArrayLike = 0.0,
     ) -> None:
-        super().__init__(kernel, X, offset=offset, log_prior=log_prior, level=level)
+        super().__init__(
+            kernel, X, offset=offset, log_prior=log_prior, level=level, slopes=slopes, centre=centre
+        )
         where = "InducingCovariance"
         self.points = finite(where, "points", numeric(where, "points", points))
         if self.points.ndim != 2 or self.points.shape[1] != self.X.shape[1] or self.points.size == 0:
@@ -91,10 +95,9 @@ class InducingCovariance(KernelCovariance):
         theta = np.array(theta, dtype=np.float64)
         if self._last is None or not np.array_equal(self._last[0], theta):
             self._last = None  # its features leave before the next are made
-            offset = self.offset
-            if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
-                offset = offset_at("InducingCovariance", offset, len(self.X))
-            self._last = theta, InducingPoints(self.kernel_at(theta), self.X, self.points, offset, self.level)
+            offset = self.offset_of(len(self.X))
+            made = InducingPoints(self.kernel_at(theta), self.X, self.points, offset, **self.trend.arguments)
+            self._last = theta, made
         return self._last[1]
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
@@ -158,7 +161,7 @@ def row_slopes(
     """<A L^-1, dK_NM> - 1/2 lam' d diag(K) of some rows X, with their features G and A = adjoint(G) of the points."""
     kernel, Z = rows.kernel, rows.points
     K = cross(kernel, X, Z)
-    G = rows.of_cross(K)
+    G = rows.of_cross(K, X)
     A = adjoint(G)[:, : Z.shape[0]]
     slopes = cross_slopes(kernel, X, Z, A @ rows.U.T, K) + variance_slopes(kernel, X, -0.5 * lam)
     return slopes, G, A
