@@ -9,7 +9,7 @@ apart: white noise is there alone, and the slope of a length is 0 there whatever
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -103,14 +103,40 @@ def refuse_foreign(kernel: Kernel) -> None:
         )
 
 
+def is_compound(kernel: Any) -> bool:
+    """Whether it is scikit-learn's list of kernels, one for each class."""
+    return type(kernel).__name__ == "CompoundKernel"
+
+
+def kernels_of(kernel: Any) -> list[Kernel]:
+    """The kernels of the classes, or the one of all."""
+    return list(kernel.kernels) if is_compound(kernel) else [kernel]
+
+
+def at_theta(kernel: Any, theta: np.ndarray) -> Any:
+    """A copy of a kernel at theta; of the kernels of classes, whose own setter scikit-learn leaves undone.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF, CompoundKernel
+    >>> from fenchel.kernels import at_theta
+    >>> at_theta(CompoundKernel([RBF(1.0), RBF(2.0)]), np.log([3.0, 4.0])).kernels
+    [RBF(length_scale=3), RBF(length_scale=4)]
+    """
+    if not is_compound(kernel):
+        return kernel.clone_with_theta(theta)
+    ends = np.cumsum([one.n_dims for one in kernel.kernels])[:-1]
+    parts = zip(kernel.kernels, np.split(np.asarray(theta), ends), strict=True)
+    return type(kernel)([one.clone_with_theta(own) for one, own in parts])
+
+
 def refuse_compound(kernel: Kernel) -> None:
-    """scikit-learn's list of kernels, one for each of its one-against-the-rest classifiers, is no kernel itself."""
-    if type(kernel).__name__ == "CompoundKernel":
+    """Several kernels are no kernel."""
+    if is_compound(kernel):
         raise problem(
             "kernels",
-            "kernel cannot be a CompoundKernel: several kernels, one for each of several classifiers",
-            "one kernel",
-            "All classes share it. For a kernel each, put this estimator into a OneVsRestClassifier.",
+            "kernel cannot be a CompoundKernel, which is several kernels, where there is one function",
+            "one kernel, or a list of kernels, one for each class of a classifier with more than two",
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.gaussian_process.kernels import CompoundKernel
 
 from ..checks import problem
 from ..files import searched
@@ -21,7 +22,7 @@ from ..hyperparameters.gaussian_rows import quick_climb
 from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.search import Search, SearchOptions
 from ..inputs.observations import Target
-from ..kernels import evaluate, refuse_compound
+from ..kernels import evaluate, is_compound, kernels_of, refuse_compound
 from ..scaled_kernels import ScaledRBF
 from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
 
@@ -51,6 +52,13 @@ class ChosenKernel:
     kernel: Any
     theta: np.ndarray | None = None
     trials: KernelTrials | None = None
+
+    def for_each(self, n_functions: int) -> ChosenKernel:
+        """One for each of the functions; the parameters of a likelihood that has several functions are none."""
+        if n_functions == 1 or is_compound(self.kernel):
+            return self
+        theta = None if self.theta is None else np.tile(self.theta, n_functions)
+        return replace(self, kernel=CompoundKernel([clone(self.kernel) for _ in range(n_functions)]), theta=theta)
 
     def divided(self, variance: float) -> ChosenKernel:
         """The same in other units of eta."""
@@ -184,8 +192,15 @@ def _numbers(trials: KernelTrials) -> dict[str, Any]:
     return dict(zip(_KEPT, (*shapes, *values), strict=True))
 
 
-def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
-    """A copy of the user's kernel, which must understand the columns of X."""
+def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> Any:
+    """A copy of the user's kernel, which must understand the columns of X; or of a kernel for each of the functions."""
+    several = kernel if type(kernel) in (list, tuple) else getattr(kernel, "kernels", None)
+    if type(several) in (list, tuple):
+        if n_functions == 1 or len(several) != n_functions:
+            one = "one kernel: there is one function, and two classes share it"
+            got = f"kernel is a list of {len(several)}"
+            raise problem(where, got, one if n_functions == 1 else f"one kernel, or {n_functions}, one for each class")
+        return CompoundKernel([own_kernel(where, each, X) for each in several])
     if isclass(kernel) or not hasattr(kernel, "clone_with_theta"):
         example = "a kernel of sklearn.gaussian_process.kernels, such as 1.0 * RBF(1.0)"
         raise problem(where, f"kernel = {kernel!r}", example, "None starts from the distances in X.")
@@ -204,11 +219,15 @@ def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
     distinct = np.unique(X[:: max(1, X.shape[0] // _SEEN)], axis=0)
     if distinct.shape[0] < 2:
         return
-    K = evaluate(kernel, distinct)
-    own = np.sqrt(np.diagonal(K))
-    related = np.abs(K) / np.maximum(np.outer(own, own), np.finfo(float).tiny)
-    np.fill_diagonal(related, 0.0)
-    if related.max() < _UNRELATED:
+
+    def largest(one: Any) -> float:
+        K = evaluate(one, distinct)
+        own = np.sqrt(np.diagonal(K))
+        related = np.abs(K) / np.maximum(np.outer(own, own), np.finfo(float).tiny)
+        np.fill_diagonal(related, 0.0)
+        return float(related.max())
+
+    if max(largest(one) for one in kernels_of(kernel)) < _UNRELATED:
         warnings.warn(
             f"{where}: under {kernel} no row is related to any other (correlations below "
             f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. Where rows are far apart or columns "

@@ -8,23 +8,26 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, positive, problem
-from ..hyperparameters import Family, KernelCovariance, Learned
+from ..checks import choice, problem
+from ..hyperparameters import ClassKernels, Family, KernelCovariance, Learned
 from ..inputs.observations import Target
-from ..linalg.arrays import Array, to_numpy
+from ..kernels import at_theta, is_compound, kernels_of
+from ..linalg.arrays import Array, asarray, to_numpy
 from ..linalg.dense import semidefinite_root
 from ..linalg.devices import device_of, find_device, on_device, says_when_full
 from ..posterior import Posterior
 from ..priors.base import NewRows
+from ..priors.trends import Trend
 from .base import LatentGaussianEstimator, validate_data
 from .chosen_kernel import ChosenKernel, chosen_kernel, own_kernel, warn_unrelated
 from .classification import Classification
 from .counts import Counts
 from .latent import Latent, with_prior
 from .lengths import announce, kernel_starts
+from .mean_functions import is_centred, read_mean, trend_moments
 from .outputs import OutputUnits, in_units, learn_by_function
 
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
@@ -45,7 +48,7 @@ class KernelLatent(Latent):
     ----------
     kernel : where learning starts
     X : array (N, D)
-    mean : float, or array (K,) for several classes
+    mean : float, array (K,) for several classes, or a function of X (``GivenMean``)
     level : float
         The prior variance v of the constant; 0 for none.
     theta : array, optional
@@ -56,6 +59,8 @@ class KernelLatent(Latent):
     device : torch's device where the fit is computed, optional
     optimizer : callable, optional
         A user's search for theta, as scikit-learn calls it (``own_optimizer``).
+    slopes, centre : arrays (D,), optional
+        Of a linear mean (``Trend``).
     """
 
     kernel: Any
@@ -66,6 +71,8 @@ class KernelLatent(Latent):
     shrinks: bool = False
     device: Any = None
     optimizer: Any = None
+    slopes: np.ndarray | None = None
+    centre: Any = 0.0
     approximates: ClassVar[bool] = False
     interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
 
@@ -86,14 +93,42 @@ class KernelLatent(Latent):
         """X where the fit is computed."""
         return on_device(self.X, self.device)
 
-    def family(self) -> KernelCovariance:
-        # the mean as an offset: classes share a matrix
-        out = KernelCovariance(self.kernel, self.inputs, offset=np.reshape(self.mean, (1, -1)), level=self.level)
-        return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What eta has beside the function, as a family takes it; the mean as an offset, so that classes share a matrix."""
+        mean = self.mean if callable(self.mean) else np.reshape(self.mean, (1, -1))
+        return {"offset": mean, "level": self.level, "slopes": self.slopes, "centre": self.centre}
+
+    def family(self) -> Any:
+        if is_compound(self.kernel):
+            each = ClassKernels(self.kernel.kernels, self.inputs, **self.beside)
+        else:
+            each = KernelCovariance(self.kernel, self.inputs, **self.beside)
+        return self.shrunk(each)
+
+    def shrunk(self, family: Any, centre: np.ndarray | None = None) -> Any:
+        """The family, the lengths of each kernel with a prior where they have one: all but its first hyperparameter."""
+        if not self.shrinks:
+            return family
+        sizes = [one.n_dims for one in kernels_of(self.kernel)]
+        starts = np.cumsum([0, *sizes[:-1]])
+        entries = [i for start, n in zip(starts, sizes, strict=True) for i in range(start + 1, start + n)]
+        return with_prior(family, entries, centre)
 
     @cached_property
-    def _asked(self) -> tuple[KernelCovariance, int]:
+    def _asked(self) -> tuple[Any, int]:
         return self.family(), self.kernel.n_dims
+
+    def trend_rows(self, theta: np.ndarray) -> NewRows:
+        """The constant at x = 0 and the slope of each column, as new rows of the fit: (1 + D) of them."""
+        T, H = self.trend.coefficients(), to_numpy(self.trend.columns(self.inputs))
+        cross, variance = T @ H.T, np.sum(T * T, axis=1)
+        return NewRows(cross=asarray(cross, self.inputs), variance=variance, offset=0.0)
+
+    @cached_property
+    def trend(self) -> Trend:
+        """The constant and the slopes."""
+        return Trend("mean", self.level, self.slopes, self.centre)
 
     def new_rows(self, theta: np.ndarray, table: np.ndarray) -> NewRows:
         family, n_theta = self._asked
@@ -156,6 +191,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     n_restarts_optimizer: int = 0
     fit_intercept: bool = True
     intercept_variance: float = 10.0
+    slope_variance: float = 10.0
     warm_start: bool = False
     copy_X_train: bool = True
     tol: float = 1e-10
@@ -170,6 +206,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     takes_tensors = True
     learn_likelihood = True
+    kernel_per_class = False
     _units = OutputUnits()  # of y, which the kernel is in
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
@@ -196,29 +233,26 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     def _process(self, X: np.ndarray, target: Target, weights: Any) -> tuple[KernelLatent, Any]:
         """The process, and its kernel as given or chosen by the evidence, in the units of y."""
-        name, own, given, units = type(self).__name__, self._learns_likelihood, self.mean, self._units
+        name, own, units = type(self).__name__, self._learns_likelihood, self._units
         device = find_device(name, self._tensor_device if self.device is None else self.device)
-        if isinstance(given, str):
-            choice(name, "mean", given, (type(self).mean,), "Or a number.")
-        mean = target.level if self._centred else units.mean + units.sd * float(given or 0.0)
         if not callable(self.optimizer):
             choice(
                 name, "optimizer", self.optimizer, ("fmin_l_bfgs_b", None), "Or a function, as scikit-learn calls it."
             )
-        v = float(positive(name, "intercept_variance", np.float64(self.intercept_variance)))
-        level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
-        latent = KernelLatent(None, X, mean, level)
-        warm = self.warm_start and hasattr(self, "kernel_")
+        latent = KernelLatent(None, X, **read_mean(self, X, target, weights))
+        warm, functions = self.warm_start and hasattr(self, "kernel_"), target.likelihood.n_predictors
         if warm:
             chosen = ChosenKernel(clone(self.kernel_))
         elif self.kernel is not None:
-            chosen = ChosenKernel(own_kernel(name, self.kernel, X))
+            chosen = ChosenKernel(own_kernel(name, self.kernel, X, functions))
         elif self.optimizer is not None:
             chosen = chosen_kernel(target, weights, latent, own)
         else:
             chosen = ChosenKernel(kernel_starts(target, weights, latent)[0])
         if self.kernel is None and not warm:
             chosen = chosen.divided(units.sd**2)
+        if self.kernel_per_class:
+            chosen = chosen.for_each(functions)
         kernel = chosen.kernel
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
         latent = replace(latent, kernel=in_units(kernel, units.sd**2), theta=chosen.theta, device=device)
@@ -227,10 +261,11 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     def _reported(self, latent: KernelLatent, kernel: Any) -> None:
         """The kernel as learned, and what an approximation costs."""
-        self.mean_ = latent.mean + self._shift
+        self.mean_ = self.mean if callable(self.mean) else latent.mean + self._shift
+        self._trend_moments = None
         if self._units.sd != 1.0:
             self.theta_names_ = [each.removeprefix("k2__") for each in self.theta_names_]
-        self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
+        self.kernel_: Any = at_theta(kernel, self.theta_[: kernel.n_dims])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
 
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
@@ -249,7 +284,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         return self.optimizer if callable(self.optimizer) else None
 
     def _overwrite(self, theta: np.ndarray) -> None:
-        self.kernel_.theta = theta
+        self.kernel_ = at_theta(self.kernel_, theta)
 
     def _take(self, found: Learned, target: Target, latent: KernelLatent) -> None:
         """Keep what a fit of partitions found."""
@@ -274,7 +309,43 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     @property
     def _centred(self) -> bool:
-        return bool(self.fit_intercept) if self.mean is None else isinstance(self.mean, str)
+        return is_centred(self)
+
+    # -- the mean ----------------------------------------------------------------------------------
+    def _trend(self, part: int, slopes: bool) -> Any:
+        """Mean (0) or standard deviation (1) of the slopes, or of the constant; as scikit-learn's linear models have."""
+        check_is_fitted(self, "theta_")
+        if slopes and not (isinstance(self.mean, str) and self.mean == "linear"):
+            raise AttributeError(f'{type(self).__name__}: coef_ is that of mean="linear", and mean = {self.mean!r}')
+        if self.outputs_ is not None:
+            return np.stack([one._trend(part, slopes) for one in self.outputs_])
+        if self._trend_moments is None:
+            self._trend_moments = trend_moments(self._latent, self._points())
+        found = self._trend_moments[part]
+        if slopes:
+            return found[1:].T if is_classifier(self) else found[1:, 0]
+        constant = 0.0 if part or callable(self._latent.mean) else self._latent.mean + self._shift
+        return constant + (found[0] if is_classifier(self) else float(found[0, 0]))
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The slopes of a linear mean, for X as it is: (D,), or (K, D) of a classifier."""
+        return np.asarray(self._trend(0, True))
+
+    @property
+    def coef_std_(self) -> np.ndarray:
+        """Posterior standard deviations of ``coef_``."""
+        return np.asarray(self._trend(1, True))
+
+    @property
+    def intercept_(self) -> Any:
+        """The mean of eta without the kernel's function, at x = 0."""
+        return self._trend(0, False)
+
+    @property
+    def intercept_std_(self) -> Any:
+        """Posterior standard deviation of ``intercept_``."""
+        return self._trend(1, False)
 
     def _on_host(self, X: Any, fitting: bool) -> Any:
         """X in the host's memory; a fit is computed on the device that it came from."""
@@ -306,8 +377,9 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
 
     Parameters
     ----------
-    kernel : kernel of sklearn.gaussian_process.kernels, optional
-        Default: a constant times a kernel that the evidence chooses, its parameters learned (scikit-learn's own
+    kernel : kernel of sklearn.gaussian_process.kernels, or a list of K of them, optional
+        One for all classes; or one for each of more than two, in the order of ``classes_``, whose hyperparameters are
+        learned by themselves. Default: a constant times a kernel that the evidence chooses, its parameters learned (scikit-learn's own
         default learns nothing): RBF, unless Matern of 5/2, 3/2 or 1/2 gains two nats, with one length, which starts at
         a share of the typical distance between rows; columns as they are, or divided by their standard deviations
         (``ScaledRBF``, ``ScaledMatern``) where that gains two nats; a length for each of at most 30 columns where these
@@ -322,6 +394,9 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         Further starts within the kernel's bounds.
     n_jobs : int, None or Dask client
         Who runs restarts, and fits over which ``integrate`` integrates, side by side. One start needs no more than one.
+    kernel_per_class : bool
+        Whether each of more than two classes has a copy of ``kernel`` with hyperparameters of its own, which start where
+        those of one for all do. Not through inducing points.
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weight of each row by that of its label; "balanced": N / (K times the number of its rows).
     fit_intercept : bool
@@ -329,6 +404,14 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         several. Without it a kernel that falls to 0 far from the data predicts even odds there.
     intercept_variance : float
         Never learned; wide on the scale of log odds.
+    mean : None, "zero", "constant", "linear", float or callable
+        The prior mean of the latent function. "constant" is what None is with ``fit_intercept``: the log odds of all
+        rows, and a constant about them. "zero": 0 and no constant. "linear": the constant and a slope for each column,
+        a priori N(0, slope_variance / sd_d^2) for a column of standard deviation sd_d; both are integrated out exactly,
+        and go on beyond the rows of ``fit`` with the uncertainty that they have (``coef_``). A number, or a function of
+        X (M, D) that gives (M,) or (M, K), is the mean of the constant, or without one of the function.
+    slope_variance : float
+        Of mean="linear"; never learned.
     bound : {"best", "exact", "tilted", "log-sum"}
         "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
         "exact" is open to more classes too, up to some hundred rows: all latents of all classes are one system.
@@ -362,6 +445,11 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     Attributes
     ----------
     kernel_ : the kernel with its learned hyperparameters
+        With a kernel for each class a ``CompoundKernel`` of scikit-learn's; ``kernel_.kernels`` has them.
+    coef_, coef_std_ : arrays (1, D) or (K, D)
+        Posterior means and standard deviations of the slopes of mean="linear", for X as it is.
+    intercept_, intercept_std_ : arrays (1,) or (K,)
+        Of eta at x = 0 without the function of the kernel.
     kernel_choice_ : DataFrame or None
         What was tried where no kernel is given: kernel, lengths, scaled (columns in units of their standard
         deviations), log evidence, chosen.
@@ -388,6 +476,8 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
 
     bound: str = "best"
     class_weight: Any = None
+    mean: Any = None
+    kernel_per_class: bool = False
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -397,14 +487,16 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress, integrate, approximation, n_inducing, loss, device, n_jobs
+    random_state, progress, integrate, approximation, n_inducing, loss, device, n_jobs, slope_variance
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
-    mean : "rate" or float
-        The prior mean of the log rate: that of the overall rate, or a number.
+    mean : "rate", "zero", "constant", "linear", float or callable
+        The prior mean of the log rate: that of the overall rate, or as in ``GaussianProcessClassifier``.
 
     Attributes
     ----------
     kernel_, kernel_choice_, mean_, X_train_, n_features_in_, feature_names_in_
+    coef_, coef_std_ : arrays (D,), of mean="linear"
+    intercept_, intercept_std_ : float
     approximation_, approximation_loss_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
@@ -419,4 +511,4 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     (1, 1)
     """
 
-    mean: str | float = "rate"
+    mean: Any = "rate"

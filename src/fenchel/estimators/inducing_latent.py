@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,10 +18,11 @@ from ..checks import callers_line, choice, problem
 from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
 from ..hyperparameters.inducing_learning import InterruptedLearning
 from ..inputs.observations import Target
+from ..kernels import is_compound
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
+from ..priors.base import NewRows
 from .gaussian_process import KernelLatent
-from .latent import with_prior
 
 _BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
 LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing
@@ -52,6 +53,16 @@ class InducingLatent(KernelLatent):
     in_partitions: bool = False
     approximates: ClassVar[bool] = True
 
+    @classmethod
+    def of(cls, latent: KernelLatent, **more: Any) -> InducingLatent:
+        """The same process through points."""
+        shared = {own.name: getattr(latent, own.name) for own in fields(KernelLatent) if own.name != "optimizer"}
+        return cls(**{**shared, **more})
+
+    def trend_rows(self, theta: np.ndarray) -> NewRows:
+        T = self.trend.coefficients()
+        return NewRows(design=np.hstack([np.zeros((len(T), len(self._asked[0].points))), T]))
+
     @property
     def approximation_loss(self) -> float:
         return np.inf if self.result is None else self.result.loss.bound
@@ -69,9 +80,7 @@ class InducingLatent(KernelLatent):
 
     def family(self) -> InducingCovariance:
         points = self.X[:1] if self.result is None else self.result.family.points
-        mean = np.reshape(self.mean, (1, -1))
-        out = InducingCovariance(self.kernel, self.inputs, points, offset=mean, level=self.level)
-        return with_prior(out, range(1, self.kernel.n_dims), self.centre_of_prior) if self.shrinks else out
+        return self.shrunk(InducingCovariance(self.kernel, self.inputs, points, **self.beside), self.centre_of_prior)
 
     @cached_property
     def _asked(self) -> tuple[InducingCovariance, int]:
@@ -124,5 +133,7 @@ def inducing_or_exact(
     many = latent.X.shape[0] > gates.INDUCING_ROWS
     if approximation is None or (approximation == "auto" and not many):
         return latent
-    own = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks, latent.device)
-    return InducingLatent(*own, n_inducing=n_inducing, loss=loss)
+    if is_compound(latent.kernel):
+        got = f"a kernel for each class and {latent.X.shape[0]} rows through inducing points"
+        raise problem(where, got, "approximation=None, or one kernel for all classes")
+    return InducingLatent.of(latent, n_inducing=n_inducing, loss=loss)

@@ -82,7 +82,8 @@ class InducingCovariance(KernelCovariance):
     def with_rows(self, rows: np.ndarray) -> InducingCovariance:
         """The same family for some of the rows."""
         out = copy(self)
-        offset = self.offset[rows] if np.ndim(self.offset) and np.shape(self.offset)[0] > 1 else self.offset  # type: ignore[index]
+        several = not callable(self.offset) and np.ndim(self.offset) and np.shape(self.offset)[0] > 1
+        offset = self.offset[rows] if several else self.offset  # type: ignore[index]
         out.X, out.offset, out._last = self.X[rows], offset, None
         out.restate(X=out.X, offset=offset)
         return out
@@ -125,7 +126,7 @@ class InducingCovariance(KernelCovariance):
         rows = self.at(theta).rows
         there = asarray(X, rows.U)
         G = rows.at(there)[:]
-        offset = offset_at("InducingCovariance", self.offset, X.shape[0])
+        offset = self.offset(X) if callable(self.offset) else offset_at("InducingCovariance", self.offset, len(X))
         return NewRows(design=G, offset=offset, extra_variance=to_numpy(rows.remainder(G, there)))
 
     @classmethod

@@ -102,7 +102,8 @@ class KernelCovariance(Family):
         Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
     X : array (L, D)
         numpy, or torch: kernels, fits and gradients are computed where it lives.
-    mean, design, offset : as in ``DenseCovariance``; the offset also (1, C), the same for every row
+    mean, design, offset : as in ``DenseCovariance``
+        The offset also (1, C), the same for every row, or a function of X that gives (N, C), for new rows too.
     level : float
         Prior variance of a constant added to the function: it is integrated out with the function itself. New points
         share it: add it to their covariance with the latents, and to their own variance.
@@ -192,6 +193,8 @@ class KernelCovariance(Family):
 
     def offset_of(self, n: int) -> Any:
         """The offset of the n rows of the fit."""
+        if callable(self.offset):
+            return self.offset(self.X)
         same = np.ndim(self.offset) == 2 and np.shape(self.offset)[0] == 1
         return offset_at("KernelCovariance", self.offset, n) if same else self.offset
 
@@ -233,7 +236,7 @@ class KernelCovariance(Family):
         return NewRows(
             cross=self.trend.add_to(evaluate(kernel, there, self.X), there, self.X),
             variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0) + to_numpy(self.trend.variances(there)),
-            offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
+            offset=self.offset(X) if callable(self.offset) else offset_at("KernelCovariance", self.offset, len(X)),
         )
 
     def covariance_at(self, theta: np.ndarray, table: np.ndarray) -> Array:

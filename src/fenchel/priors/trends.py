@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, numeric, problem, scalar
-from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace
 
 _BLOCK = 1 << 22  # entries of H H' made at once
 
@@ -89,13 +89,10 @@ class Trend:
         H = self.columns(X)
         return namespace(H).sum(H * H, axis=1)
 
-    def of_weights(self, mean: Array, covariance: Array) -> tuple[float, np.ndarray, np.ndarray]:
-        """The constant at x = 0, the slopes (D,) and their covariance (1 + D, 1 + D), from those of u."""
-        D, first = self.slopes.size, int(self.level > 0.0)
-        T = np.zeros((1 + D, self.size))
-        if self.level:
-            T[0, 0] = self.level**0.5
+    def coefficients(self) -> np.ndarray:
+        """T (1 + D, size): T u are the constant at x = 0 and the slope of each column."""
+        T, first = np.zeros((1 + self.slopes.size, self.size)), int(self.level > 0.0)
+        T[0, :first] = self.level**0.5
         T[1 + self.moves, first + np.arange(self.moves.size)] = self.sd
-        T[0, first:] -= self.centre * self.sd
-        both = T @ to_numpy(mean)
-        return float(both[0]), both[1:], T @ to_numpy(covariance) @ T.T
+        T[0, first:] = -self.centre * self.sd
+        return T
