@@ -228,7 +228,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self._reported(latent, kernel)
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
-        warn_unrelated(name, self.kernel_, self.X_train_)
+        if latent.slopes is None or self.optimizer is None:  # beside a trend there may be nothing to learn
+            warn_unrelated(name, self.kernel_, self.X_train_)
         return self
 
     def _process(self, X: np.ndarray, target: Target, weights: Any) -> tuple[KernelLatent, Any]:
