@@ -269,7 +269,7 @@ def test_models_with_means_and_kernels_of_classes_on_disk(tmp_path):
     ],
 )
 def test_what_is_refused(model, y, said):
-    with pytest.raises(ValueError) as raised:  # noqa: PT011: the sentence is compared below
+    with pytest.raises(ValueError) as raised:  # noqa: PT011
         model.fit(X, y)
     assert said in str(raised.value)
 

@@ -4,9 +4,9 @@ The regressor is given scikit-learn's model, alpha=1e-10 and a prior mean of 0 w
 say otherwise: fenchel's default learns the noise and integrates a constant out. ``REASONS`` are the tests that do not
 pass, and why (docs/estimators.md has the list); each of them fails.
 
-scikit-learn excuses its own ``test_lml_gradient``, whose differences over a step of 1e-9 are rounding (its issue 31366). It
-is run here with differences over a longer step, and not excused; under alpha=1e-10 the covariance of long lengths is singular
-in double precision, so it has alpha=0.1.
+scikit-learn excuses its own ``test_lml_gradient``, whose differences over a step of 1e-9 are rounding (its issue
+31366). It is run here with differences over a longer step, and not excused; under alpha=1e-10 the covariance of long
+lengths is singular in double precision, so it has alpha=0.1.
 """
 
 import importlib

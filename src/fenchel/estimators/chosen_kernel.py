@@ -194,7 +194,7 @@ def _numbers(trials: KernelTrials) -> dict[str, Any]:
 
 def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> Any:
     """A copy of the user's kernel, which must understand the columns of X; or of a kernel for each of the functions."""
-    several = kernel if type(kernel) in (list, tuple) else getattr(kernel, "kernels", None)
+    several: Any = kernel.kernels if is_compound(kernel) else kernel
     if type(several) in (list, tuple):
         if n_functions == 1 or len(several) != n_functions:
             one = "one kernel: there is one function, and two classes share it"
@@ -214,8 +214,16 @@ def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> 
     return out
 
 
-def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
-    """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows."""
+def warn_unrelated(where: str, kernel: Any, X: np.ndarray, given: bool = True) -> None:
+    """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows.
+
+    ``given``: whether the kernel is the user's.
+    """
+    if given:
+        advice = "Where rows are far apart or columns of different units, scale X (StandardScaler), or leave "
+        advice += "kernel=None, which starts from its distances."
+    else:
+        advice = "The evidence found nothing in y that rows near to each other share: check X, or give a kernel."
     distinct = np.unique(X[:: max(1, X.shape[0] // _SEEN)], axis=0)
     if distinct.shape[0] < 2:
         return
@@ -230,8 +238,7 @@ def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
     if max(largest(one) for one in kernels_of(kernel)) < _UNRELATED:
         warnings.warn(
             f"{where}: under {kernel} no row is related to any other (correlations below "
-            f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. Where rows are far apart or columns "
-            "of different units, scale X (StandardScaler), or leave kernel=None, which starts from its distances.",
+            f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. {advice}",
             UserWarning,
             stacklevel=4,
         )

@@ -101,10 +101,8 @@ class KernelLatent(Latent):
 
     def family(self) -> Any:
         if is_compound(self.kernel):
-            each = ClassKernels(self.kernel.kernels, self.inputs, **self.beside)
-        else:
-            each = KernelCovariance(self.kernel, self.inputs, **self.beside)
-        return self.shrunk(each)
+            return self.shrunk(ClassKernels(self.kernel.kernels, self.inputs, **self.beside))
+        return self.shrunk(KernelCovariance(self.kernel, self.inputs, **self.beside))
 
     def shrunk(self, family: Any, centre: np.ndarray | None = None) -> Any:
         """The family, the lengths of each kernel with a prior where they have one: all but its first hyperparameter."""
@@ -208,13 +206,16 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     learn_likelihood = True
     kernel_per_class = False
     _units = OutputUnits()  # of y, which the kernel is in
+    _latent: KernelLatent
+    _trend_moments: tuple[np.ndarray, np.ndarray] | None = None  # of the last fit, once they are asked for
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
-        from .inducing_latent import inducing_or_exact
+        from .inducing_latent import check_points, inducing_or_exact
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
+        check_points(name, self.n_inducing, self.loss, X.shape[1])
         self.X_train_ = np.array(X) if self.copy_X_train else X
         latent, kernel = self._process(self.X_train_, target, weights)
         latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
@@ -229,7 +230,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
         if latent.slopes is None or self.optimizer is None:  # beside a trend there may be nothing to learn
-            warn_unrelated(name, self.kernel_, self.X_train_)
+            warn_unrelated(name, self.kernel_, self.X_train_, self.kernel is not None)
         return self
 
     def _process(self, X: np.ndarray, target: Target, weights: Any) -> tuple[KernelLatent, Any]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import gates
-from ..checks import callers_line, choice, problem
+from ..checks import callers_line, choice, count, finite, numeric, problem, scalar
 from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
 from ..hyperparameters.inducing_learning import InterruptedLearning
 from ..inputs.observations import Target
@@ -122,6 +122,21 @@ class InducingLatent(KernelLatent):
     def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
         step = max(1, _BLOCK // max(1, self._asked[0].points.shape[0]))
         return (table[i : i + step] for i in range(0, table.shape[0], step))
+
+
+def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int) -> None:
+    """``n_inducing`` and ``loss``, before any work."""
+    if loss is not None:
+        scalar(where, "loss", loss, 0.0)
+    if np.ndim(n_inducing):
+        points = finite(where, "n_inducing", numeric(where, "n_inducing", n_inducing))
+        if points.ndim != 2 or points.shape[1] != n_columns or not len(points):
+            got = f"n_inducing has shape {points.shape}"
+            raise problem(where, got, f"points (M, {n_columns}), one a row, a number of them, or 'auto'")
+    elif isinstance(n_inducing, str):
+        choice(where, "n_inducing", n_inducing, ("auto",), "Or a number of points, or points (M, D).")
+    else:
+        count(where, "n_inducing", n_inducing, 1)
 
 
 def inducing_or_exact(

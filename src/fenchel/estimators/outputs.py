@@ -222,9 +222,7 @@ def _keep(
     for y, sd in zip(Y.T, sds, strict=True):
         one = clone(model).set_params(kernel=kernel, optimizer=None, n_targets=None, warm_start=False)
         scale = size * sd**2 / Gaussian.scale_of(y, weights) ** 2  # variances are in units of that of y
-        one.set_params(
-            intercept_variance=scale * model.intercept_variance, slope_variance=scale * model.slope_variance
-        )
+        one.set_params(intercept_variance=scale * model.intercept_variance, slope_variance=scale * model.slope_variance)
         if variance is not None:
             one.set_params(likelihood=Gaussian(variance * sd**2))
         elif model.alpha is None and model.likelihood == "gaussian":
@@ -278,7 +276,9 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
         raise NotFittedError(f"{type(model).__name__} is not fitted yet: only Gaussian noise has predictions a priori.")
     kernel = ConstantKernel() * RBF() if model.kernel is None else own_kernel(type(model).__name__, model.kernel, X)
     if isinstance(model.mean, str) and model.mean == "linear":
-        raise NotFittedError(f'{type(model).__name__} is not fitted yet: mean="linear" is in units of the columns of fit.')
+        raise NotFittedError(
+            f'{type(model).__name__} is not fitted yet: mean="linear" is in units of the columns of fit.'
+        )
     mean = 0.0 if model._centred else mean_at(known_mean(model), X)
     return np.broadcast_to(mean, len(X)), np.asarray(evaluate(kernel, X))
 

@@ -62,9 +62,7 @@ class InducingCovariance(KernelCovariance):
         slopes: ArrayLike | None = None,
         centre: ArrayLike = 0.0,
     ) -> None:
-        super().__init__(
-            kernel, X, offset=offset, log_prior=log_prior, level=level, slopes=slopes, centre=centre
-        )
+        super().__init__(kernel, X, offset=offset, log_prior=log_prior, level=level, slopes=slopes, centre=centre)
         where = "InducingCovariance"
         self.points = finite(where, "points", numeric(where, "points", points))
         if self.points.ndim != 2 or self.points.shape[1] != self.X.shape[1] or self.points.size == 0:

@@ -235,7 +235,8 @@ class KernelCovariance(Family):
             raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
         return NewRows(
             cross=self.trend.add_to(evaluate(kernel, there, self.X), there, self.X),
-            variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0) + to_numpy(self.trend.variances(there)),
+            variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0)
+            + np.asarray(self.trend.variances(to_numpy(there))),
             offset=self.offset(X) if callable(self.offset) else offset_at("KernelCovariance", self.offset, len(X)),
         )
 
