@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 _FEW_PAIRS = 1 << 14  # of rows: one block
+_COVARIANCES = (  # at any inputs
+    *("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic", "DotProduct"),
+    *("Exchangeable", "LevelEffect"),
+)
 KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # words of formulas, by smoothness
 
 
@@ -157,10 +161,10 @@ def is_covariance(kernel: Kernel, n_features: int) -> bool:
         return is_covariance(kernel.k1, n_features) and is_covariance(kernel.k2, n_features)
     if name == "Exponentiation":  # whole powers are products
         return kernel.exponent > 0 and float(kernel.exponent).is_integer() and is_covariance(kernel.kernel, n_features)
+    if name == "OnColumns":
+        return is_covariance(kernel.kernel, len(kernel.columns))
     if name == "ConstantKernel":
         return bool(kernel.constant_value >= 0.0)
     if name == "WhiteKernel":
         return bool(kernel.noise_level >= 0.0)
-    return name in ("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic", "DotProduct") or (
-        name == "ExpSineSquared" and n_features == 1
-    )
+    return name in _COVARIANCES or (name == "ExpSineSquared" and n_features == 1)

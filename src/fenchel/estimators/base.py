@@ -64,6 +64,8 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     _latent: Latent
     _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
     _tensor_device: Any = None  # of the X of the last fit, where it was a tensor on one
+    _levels: Any = None  # of the columns of X that have some
+    _trend_moments: Any = None  # of the last fit, once they are asked for
     _shift: float = 0.0  # what eta as reported is above eta as fitted
 
     # options that only some estimators let users choose
@@ -107,6 +109,10 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         """X in the host's memory, which a fit may have got from a device."""
         return X
 
+    def _encoded(self, X: Any, fitting: bool) -> Any:
+        """X with numbers in the place of levels, where the estimator takes columns of them."""
+        return X
+
     @abstractmethod
     def _table(self, X: Any) -> Any:
         """New rows, checked, as the latent takes them."""
@@ -114,7 +120,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     def state_call(self, call: Statement) -> Statement:
         """The call of ``fit`` with X as the fit holds it: a copy of X would be as large as the fit."""
         rows = self._latent.rows()
-        if rows is None:
+        if rows is None or self._levels is not None:
             return call
         X = SharedRows(rows, getattr(self, "feature_names_in_", None))
         if "X" in call.options:
@@ -180,8 +186,8 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        pruned = {i for i, side in found.at_bounds.items() if family.prunes and side == "lower"}
-        held = [i for i in found.held if i not in pruned or i >= len(family.names)]
+        n = len(family.names)
+        held = [i for i in found.held if i >= n or not family.is_answer(i, found.at_bounds[i])]
         if held:
             named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in held]
             each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
@@ -337,6 +343,7 @@ def validate_data(estimator: Any, X: Any, y: ArrayLike = NO_TARGET, **options: A
             y = numeric(name, "y", y)
     if type(estimator).takes_tensors:
         X = estimator._on_host(X, options.get("reset", True))
+    X = estimator._encoded(X, options.get("reset", True))
     try:
         return validation.validate_data(estimator, table(name, X), y, **options)
     except OverflowError:

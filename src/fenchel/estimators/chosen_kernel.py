@@ -116,7 +116,7 @@ class _Choice:
 
     def _begun(self) -> KernelTrials:
         """None tried yet."""
-        n, d = self.latent.X.shape
+        n, d = len(self.latent.X), len(self.latent.numeric)
         lengths = d if 1 < d <= _MOST_LENGTHS and n >= _ROWS_A_LENGTH * d else 1
         return KernelTrials(
             first=KernelShape("rbf", scaled=_is_scaled(self.starts[0])), lengths=lengths, units=len(self.starts) > 1

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from ..category_kernels import LevelKernels, is_of_columns
 from ..checks import choice, problem
 from ..hyperparameters import ClassKernels, Family, KernelCovariance, Learned
 from ..inputs.observations import Target
@@ -22,6 +23,7 @@ from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.trends import Trend
 from .base import LatentGaussianEstimator, validate_data
+from .categories import read_categories
 from .chosen_kernel import ChosenKernel, chosen_kernel, own_kernel, warn_unrelated
 from .classification import Classification
 from .counts import Counts
@@ -61,6 +63,8 @@ class KernelLatent(Latent):
         A user's search for theta, as scikit-learn calls it (``own_optimizer``).
     slopes, centre : arrays (D,), optional
         Of a linear mean (``Trend``).
+    levels : LevelKernels, optional
+        What the columns of levels add to ``kernel``, that of the other columns.
     """
 
     kernel: Any
@@ -73,6 +77,7 @@ class KernelLatent(Latent):
     optimizer: Any = None
     slopes: np.ndarray | None = None
     centre: Any = 0.0
+    levels: Any = None
     approximates: ClassVar[bool] = False
     interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
 
@@ -100,22 +105,36 @@ class KernelLatent(Latent):
         return {"offset": mean, "level": self.level, "slopes": self.slopes, "centre": self.centre}
 
     def family(self) -> Any:
-        if is_compound(self.kernel):
-            return self.shrunk(ClassKernels(self.kernel.kernels, self.inputs, **self.beside))
-        return self.shrunk(KernelCovariance(self.kernel, self.inputs, **self.beside))
+        kernel = self.whole(self.kernel)
+        if is_compound(kernel):
+            return self.shrunk(ClassKernels(kernel.kernels, self.inputs, **self.beside))
+        return self.shrunk(KernelCovariance(kernel, self.inputs, **self.beside))
+
+    @property
+    def numeric(self) -> list[int]:
+        """The columns that ``kernel`` is of."""
+        return [d for d in range(self.X.shape[1]) if self.levels is None or d not in self.levels.columns]
+
+    def whole(self, kernel: Any) -> Any:
+        """The kernel of all columns: ``kernel`` of the numeric ones, times one of levels."""
+        if self.levels is None:
+            return kernel
+        if is_compound(kernel):
+            return type(kernel)([self.whole(one) for one in kernel.kernels])
+        return self.levels.whole(kernel, self.numeric)
 
     def shrunk(self, family: Any, centre: np.ndarray | None = None) -> Any:
         """The family, the lengths of each kernel with a prior where they have one: all but its first hyperparameter."""
         if not self.shrinks:
             return family
         sizes = [one.n_dims for one in kernels_of(self.kernel)]
-        starts = np.cumsum([0, *sizes[:-1]])
+        starts = np.cumsum([0, *(one.n_dims for one in kernels_of(self.whole(self.kernel))[:-1])])
         entries = [i for start, n in zip(starts, sizes, strict=True) for i in range(start + 1, start + n)]
         return with_prior(family, entries, centre)
 
     @cached_property
     def _asked(self) -> tuple[Any, int]:
-        return self.family(), self.kernel.n_dims
+        return self.family(), self.whole(self.kernel).n_dims
 
     def trend_rows(self, theta: np.ndarray) -> NewRows:
         """The constant at x = 0 and the slope of each column, as new rows of the fit: (1 + D) of them."""
@@ -157,7 +176,9 @@ class KernelLatent(Latent):
             again = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
             if not again.converged:
                 break
-            best, latent = again, replace(self, kernel=self.kernel.clone_with_theta(again.theta))
+            n, levels = self.kernel.n_dims, self.levels
+            levels = None if levels is None else levels.with_theta(again.theta[n:])
+            best, latent = again, replace(self, kernel=self.kernel.clone_with_theta(again.theta[:n]), levels=levels)
         return best
 
     def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -201,13 +222,12 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     loss: float | None = None
     device: Any = None
     n_jobs: Any = None
+    categorical_features: Any = "from_dtype"
 
     takes_tensors = True
     learn_likelihood = True
     kernel_per_class = False
     _units = OutputUnits()  # of y, which the kernel is in
-    _latent: KernelLatent
-    _trend_moments: tuple[np.ndarray, np.ndarray] | None = None  # of the last fit, once they are asked for
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
@@ -215,7 +235,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         from .inducing_latent import check_points, inducing_or_exact
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
-        check_points(name, self.n_inducing, self.loss, X.shape[1])
+        check_points(name, self.n_inducing, self.loss, X.shape[1], self._levels is not None)
         self.X_train_ = np.array(X) if self.copy_X_train else X
         latent, kernel = self._process(self.X_train_, target, weights)
         latent = inducing_or_exact(name, latent, self.approximation, self.n_inducing, self.loss)
@@ -229,7 +249,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self._reported(latent, kernel)
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
-        if latent.slopes is None or self.optimizer is None:  # beside a trend there may be nothing to learn
+        beside = latent.slopes is not None and self.optimizer is not None  # a trend, which may leave nothing to learn
+        if not beside and self._levels is None:  # levels may be unrelated
             warn_unrelated(name, self.kernel_, self.X_train_, self.kernel is not None)
         return self
 
@@ -243,21 +264,27 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             )
         latent = KernelLatent(None, X, **read_mean(self, X, target, weights))
         warm, functions = self.warm_start and hasattr(self, "kernel_"), target.likelihood.n_predictors
+        levels: LevelKernels | None = None
+        if self._levels is not None and not warm and not is_of_columns(self.kernel):
+            levels = LevelKernels.of(self._levels.places, target.scale**2 / units.sd**2)
+            latent.levels = levels.times(units.sd**2)
         if warm:
             chosen = ChosenKernel(clone(self.kernel_))
         elif self.kernel is not None:
-            chosen = ChosenKernel(own_kernel(name, self.kernel, X, functions))
+            chosen = ChosenKernel(own_kernel(name, self.kernel, X[:, latent.numeric], functions))
+        elif levels is not None and not latent.numeric:
+            chosen, levels, latent.levels = ChosenKernel(levels.alone()), None, None
         elif self.optimizer is not None:
             chosen = chosen_kernel(target, weights, latent, own)
         else:
             chosen = ChosenKernel(kernel_starts(target, weights, latent)[0])
-        if self.kernel is None and not warm:
+        if self.kernel is None and not warm and not is_of_columns(chosen.kernel):
             chosen = chosen.divided(units.sd**2)
         if self.kernel_per_class:
             chosen = chosen.for_each(functions)
-        kernel = chosen.kernel
+        kernel = replace(latent, levels=levels).whole(chosen.kernel)
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
-        latent = replace(latent, kernel=in_units(kernel, units.sd**2), theta=chosen.theta, device=device)
+        latent = replace(latent, kernel=in_units(chosen.kernel, units.sd**2), theta=chosen.theta, device=device)
         latent = replace(latent, shrinks=chosen.shrinks and not self.integrate, optimizer=self._own_optimizer)
         return latent, kernel
 
@@ -273,6 +300,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
         from .dask_processes import fit_process
 
+        self._levels = None
         fit_process(self, X, y, weight, checkpoint, **rows)
         return self
 
@@ -321,12 +349,13 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             raise AttributeError(f'{type(self).__name__}: coef_ is that of mean="linear", and mean = {self.mean!r}')
         if self.outputs_ is not None:
             return np.stack([one._trend(part, slopes) for one in self.outputs_])
+        latent: Any = self._latent
         if self._trend_moments is None:
-            self._trend_moments = trend_moments(self._latent, self._points())
+            self._trend_moments = trend_moments(latent, self._points())
         found = self._trend_moments[part]
         if slopes:
             return found[1:].T if is_classifier(self) else found[1:, 0]
-        constant = 0.0 if part or callable(self._latent.mean) else self._latent.mean + self._shift
+        constant = 0.0 if part or callable(latent.mean) else latent.mean + self._shift
         return constant + (found[0] if is_classifier(self) else float(found[0, 0]))
 
     @property
@@ -355,6 +384,11 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         if fitting:
             self._tensor_device = device
         return X if device is None else to_numpy(X)
+
+    def _encoded(self, X: Any, fitting: bool) -> Any:
+        if fitting:
+            self._levels = read_categories(type(self).__name__, self.categorical_features, X)
+        return X if self._levels is None else self._levels.encoded(X)
 
     def _table(self, X: Any) -> np.ndarray:
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))

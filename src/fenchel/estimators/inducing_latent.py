@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,11 +79,9 @@ class InducingLatent(KernelLatent):
 
     def family(self) -> InducingCovariance:
         points = self.X[:1] if self.result is None else self.result.family.points
-        return self.shrunk(InducingCovariance(self.kernel, self.inputs, points, **self.beside), self.centre_of_prior)
-
-    @cached_property
-    def _asked(self) -> tuple[InducingCovariance, int]:
-        return self.family(), self.kernel.n_dims
+        return self.shrunk(
+            InducingCovariance(self.whole(self.kernel), self.inputs, points, **self.beside), self.centre_of_prior
+        )
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
         if options.pop("evidence", "elbo") != "elbo":
@@ -124,11 +121,14 @@ class InducingLatent(KernelLatent):
         return (table[i : i + step] for i in range(0, table.shape[0], step))
 
 
-def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int) -> None:
+def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels: bool = False) -> None:
     """``n_inducing`` and ``loss``, before any work."""
     if loss is not None:
         scalar(where, "loss", loss, 0.0)
     if np.ndim(n_inducing):
+        if levels:
+            got = "n_inducing is an array, and X has columns of levels"
+            raise problem(where, got, "a number of points, or 'auto'", "Points are then rows of X.")
         points = finite(where, "n_inducing", numeric(where, "n_inducing", n_inducing))
         if points.ndim != 2 or points.shape[1] != n_columns or not len(points):
             got = f"n_inducing has shape {points.shape}"

@@ -199,7 +199,7 @@ def kernel_starts(target: Target, weights: Any, latent: KernelLatent) -> list[An
     likelihood = target.likelihood
     rows, w = few_rows(known_of_rows(target, latent), weights, _ROWS)
     X = latent.X[rows]
-    kernels = default_kernels(X, target.scale**2)
+    kernels = default_kernels(X[:, latent.numeric], target.scale**2)
     families = [[replace(latent, kernel=kernel, X=X).family() for kernel in some] for some in kernels]
     evidence = Evidence(likelihood.take(rows), families[0][0], target.y[rows], weights=w, tol=_ROUGH, own=False)
 

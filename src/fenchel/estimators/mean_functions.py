@@ -105,7 +105,10 @@ def read_trend(
     if isinstance(model.mean, str) and model.mean == "linear":
         columns = Columns.of(name, X, model._columns(), weights, bool(model.fit_intercept))
         slope = float(positive(name, "slope_variance", np.float64(model.slope_variance)))
-        out.update(slopes=slope**0.5 * scale / columns.scale, centre=columns.centre + columns.rest)
+        slopes = slope**0.5 * scale / columns.scale
+        if model._levels is not None:  # no numbers
+            slopes[list(model._levels.places)] = 0.0
+        out.update(slopes=slopes, centre=columns.centre + columns.rest)
     return out
 
 

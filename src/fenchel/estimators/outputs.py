@@ -131,6 +131,8 @@ def _check_options(where: str, model: GaussianProcessRegressor, X: np.ndarray) -
     advice = "sklearn.multioutput.MultiOutputRegressor(model) fits each column by itself."
     if not (model.likelihood == "gaussian" or type(model.likelihood) is Gaussian):
         raise problem(where, f"several outputs and likelihood = {model.likelihood!r}", '"gaussian"', advice)
+    if model._levels is not None:
+        raise problem(where, "several outputs and columns of levels", "one output, or numbers alone", advice)
     many = model.approximation is not None and len(X) > gates.INDUCING_ROWS
     if model.integrate or model.approximation == "inducing" or many:
         got = f"several outputs of {len(X)} rows with integrate= or inducing points"

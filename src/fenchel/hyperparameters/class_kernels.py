@@ -70,6 +70,10 @@ class ClassKernels(Family):
     def names(self) -> tuple[str, ...]:
         return tuple(f"{k}__{name}" for k, part in enumerate(self.parts) for name in part.names)
 
+    def is_answer(self, entry: int, side: str) -> bool:
+        part = int(np.searchsorted(self._ends, entry, side="right"))
+        return self.parts[part].is_answer(entry - int(np.append(0, self._ends)[part]), side)
+
     def each(self, theta: np.ndarray) -> list[tuple[KernelCovariance, np.ndarray]]:
         """The functions with the theta of each."""
         return list(zip(self.parts, np.split(np.asarray(theta, dtype=np.float64), self._ends), strict=True))

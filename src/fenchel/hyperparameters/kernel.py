@@ -169,6 +169,11 @@ class KernelCovariance(Family):
                 out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
         return tuple(out)
 
+    def is_answer(self, entry: int, side: str) -> bool:
+        """Levels that are alike or have nothing in common, and effects that are none."""
+        word = self.names[entry].split("[")[0].rpartition("__")[2]
+        return word == "own_share" or (word == "variance" and side == "lower")
+
     def _set(self, theta: np.ndarray) -> Any:
         """One copy of the kernel, set to theta."""
         if self._scratch is None:
@@ -267,10 +272,12 @@ def places(kernel: Any) -> list[tuple[Any, str, int]] | None:
     """
     from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
 
+    from ..category_kernels import OnColumns
+
     own = getattr(type(kernel), "theta", None)
     if own is Kernel.theta and type(kernel).set_params is Kernel.set_params:
         return [(kernel, h.name, h.n_elements) for h in kernel.hyperparameters if not h.fixed]
-    if own is Exponentiation.theta:
+    if own in (Exponentiation.theta, OnColumns.theta):
         return places(kernel.kernel)
     if own is not KernelOperator.theta:
         return None
