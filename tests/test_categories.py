@@ -47,7 +47,7 @@ def test_kernels_keep_scikit_learns_contract(name):
     assert tensor.shape == (30, 30, kernel.n_dims)
     assert kernel.bounds.shape == (kernel.n_dims, 2) or kernel.n_dims == 0
     assert clone(kernel) == kernel == kernel.clone_with_theta(kernel.theta)
-    assert eval(repr(kernel))(CODES) == pytest.approx(K, abs=1e-3)  # noqa: S307
+    assert eval(repr(kernel))(CODES) == pytest.approx(K, abs=1e-3)
     for i in range(kernel.n_dims):
         step = np.zeros(kernel.n_dims)
         step[i] = 1e-6
@@ -67,7 +67,7 @@ def test_composed_kernels_are_evaluated_and_contracted():
     T = RNG.normal(size=(30, 30))
     T = T + T.T
     np.testing.assert_allclose(contract(kernel, CODES, T), np.einsum("ij,ijp->p", T, tensor), atol=1e-10)
-    with pytest.raises(ValueError, match="own_share = 1.5 and 2 columns; expected shares between 0 and 1"):
+    with pytest.raises(ValueError, match=r"own_share = 1\.5 and 2 columns; expected shares between 0 and 1"):
         Exchangeable(1.5)(CODES[:, 1:3])
 
 

@@ -66,7 +66,7 @@ class Exchangeable(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
     @property
     def anisotropic(self) -> bool:
         """Whether each column has a share."""
-        return bool(np.iterable(self.own_share) and len(self.own_share) > 1)
+        return bool(np.size(self.own_share) > 1)
 
     @property
     def hyperparameter_own_share(self) -> Hyperparameter:

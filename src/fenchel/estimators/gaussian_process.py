@@ -100,7 +100,7 @@ class KernelLatent(Latent):
 
     @property
     def beside(self) -> dict[str, Any]:
-        """What eta has beside the function, as a family takes it; the mean as an offset, so that classes share a matrix."""
+        """What eta has beside the function, as a family takes it; the mean is an offset: classes share a matrix."""
         mean = self.mean if callable(self.mean) else np.reshape(self.mean, (1, -1))
         return {"offset": mean, "level": self.level, "slopes": self.slopes, "centre": self.centre}
 
@@ -343,7 +343,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     # -- the mean ----------------------------------------------------------------------------------
     def _trend(self, part: int, slopes: bool) -> Any:
-        """Mean (0) or standard deviation (1) of the slopes, or of the constant; as scikit-learn's linear models have."""
+        """Mean (0) or standard deviation (1) of the slopes, or of the constant."""
         check_is_fitted(self, "theta_")
         if slopes and not (isinstance(self.mean, str) and self.mean == "linear"):
             raise AttributeError(f'{type(self).__name__}: coef_ is that of mean="linear", and mean = {self.mean!r}')
@@ -415,9 +415,10 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     ----------
     kernel : kernel of sklearn.gaussian_process.kernels, or a list of K of them, optional
         One for all classes; or one for each of more than two, in the order of ``classes_``, whose hyperparameters are
-        learned by themselves. Default: a constant times a kernel that the evidence chooses, its parameters learned (scikit-learn's own
-        default learns nothing): RBF, unless Matern of 5/2, 3/2 or 1/2 gains two nats, with one length, which starts at
-        a share of the typical distance between rows; columns as they are, or divided by their standard deviations
+        learned by themselves. Default: a constant times a kernel that the evidence chooses, its parameters learned
+        (scikit-learn's own default learns nothing): RBF, unless Matern of 5/2, 3/2 or 1/2 gains two nats, with one
+        length, which starts at a share of the typical distance between rows; columns as they are, or divided by their
+        standard deviations
         (``ScaledRBF``, ``ScaledMatern``) where that gains two nats; a length for each of at most 30 columns where these
         gain two nats and one more for each beyond the first, with ten rows a column. The log of each is then a priori
         N(its start, 2^2). ``kernel_choice_`` says by how much. More than 500 different rows choose by 500 of them,
@@ -431,8 +432,13 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     n_jobs : int, None or Dask client
         Who runs restarts, and fits over which ``integrate`` integrates, side by side. One start needs no more than one.
     kernel_per_class : bool
-        Whether each of more than two classes has a copy of ``kernel`` with hyperparameters of its own, which start where
-        those of one for all do. Not through inducing points.
+        Whether each of more than two classes has a copy of ``kernel`` with hyperparameters of its own, which start
+        where those of one for all do. Not through inducing points.
+    categorical_features : "from_dtype", None or sequence of names, numbers or booleans
+        The columns of X whose values are levels, as in scikit-learn's ``HistGradientBoostingClassifier``; "from_dtype":
+        the categories, text and booleans of a data frame. ``kernel`` is that of the other columns. Each level has a
+        function of its own about one that all share (``Exchangeable``), and an intercept (``LevelEffect``); a level
+        that ``fit`` has not seen is one more draw. A kernel with parts ``OnColumns`` is taken as it is.
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weight of each row by that of its label; "balanced": N / (K times the number of its rows).
     fit_intercept : bool
@@ -524,6 +530,7 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
     random_state, progress, integrate, approximation, n_inducing, loss, device, n_jobs, slope_variance
+    categorical_features
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate", "zero", "constant", "linear", float or callable
         The prior mean of the log rate: that of the overall rate, or as in ``GaussianProcessClassifier``.

@@ -48,9 +48,9 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
     mean : "link", "zero", "constant", "linear", float or callable
         The prior mean of eta: the link of the overall mean of y (0 for ordered levels, whose cutpoints carry it; the
         median for heavy-tailed noise), or a number. Of "weibull" it is that of the hazard shape t^(shape-1) exp(eta),
-        t in the units of y, as are all that is reported of eta. With ``fit_intercept`` "constant" is the same as "link".
-        "zero", "linear" and a function of X are as in ``GaussianProcessClassifier``, slopes in units of the standard
-        deviation of y where eta is on its scale.
+        t in the units of y, as are all that is reported of eta. "constant" is "link" with
+        ``fit_intercept``. "zero", "linear" and a function of X are as in ``GaussianProcessClassifier``, slopes in units
+        of the standard deviation of y where eta is on its scale.
     bound : str
         "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
     optimizer : "fmin_l_bfgs_b" or None
@@ -67,12 +67,12 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         ``sample_y`` and ``predict_quantiles`` are of the function. In units of y, or of (y - mean) / sd with
         ``normalize_y``. Default: the noise is learned, and predictions are of the y that will be seen.
     normalize_y : bool
-        Whether the kernel, ``alpha`` and a ``mean`` that is a number or a function are in units of (y - mean) / sd. A kernel that is
-        not given is in units of y by itself.
+        Whether the kernel, ``alpha`` and a ``mean`` that is a number or a function are in units of (y - mean) / sd.
+        Slopes of mean="linear" are those of y. A kernel that is not given is in units of y by itself.
     n_targets : int, optional
         How many columns y has; before ``fit`` it says of how many outputs ``predict`` and ``sample_y`` are.
     n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate, n_jobs
-    approximation, n_inducing, loss, device, slope_variance
+    approximation, n_inducing, loss, device, slope_variance, categorical_features
         As in ``GaussianProcessClassifier``.
 
     y may have several columns (N, J): outputs with one kernel and one noise, independent given these. Answers then have

@@ -1,6 +1,7 @@
 """Independent functions with a kernel each, one for each class of a softmax.
 
-    eta_nk = offset_k + f_k(x_n),   f_k ~ GP(0, kernel_k)        d elbo / d theta_k = sum_ij (G_k)_ij d(K_k)_ij/d theta_k
+    eta_nk = offset_k + f_k(x_n),   f_k ~ GP(0, kernel_k)
+    d elbo / d theta_k = sum_ij (G_k)_ij d(K_k)_ij/d theta_k
 
 theta is that of the first kernel, then of the second, and so on. G_k = dP/dSigma_k is the one that the functions of one
 kernel add up.
