@@ -165,6 +165,12 @@ def test_what_is_refused(given, frame, said):
         GaussianProcessRegressor(categorical_features=given).fit(frame, Y)
 
 
+def test_levels_of_another_kind_are_not_new_ones():
+    model = GaussianProcessRegressor(1.0 * RBF(1.0), optimizer=None, likelihood=fenchel.Gaussian(0.1)).fit(FRAME, Y)
+    with pytest.raises(ValueError, match=r"X\['g'\] holds 0.0, and its levels in fit were \['a', 'b', 'c'\]"):
+        model.predict(pd.DataFrame(model.X_train_, columns=["x", "g"]).assign(g=0.0))
+
+
 def test_what_levels_do_not_go_with():
     with pytest.raises(ValueError, match="several outputs and columns of levels"):
         GaussianProcessRegressor().fit(FRAME, np.column_stack([Y, Y]))

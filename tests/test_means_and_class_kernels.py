@@ -226,6 +226,8 @@ def test_kernels_of_classes_as_scikit_learn_has_them():
     value, slopes = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
     assert value == pytest.approx(model.elbo_, abs=1e-6)
     assert np.abs(slopes).max() < 0.01 or model.at_bounds_
+    same = copies.log_marginal_likelihood(shared.theta_)
+    assert same == pytest.approx(shared.elbo_, abs=1e-6)
     two = GaussianProcessClassifier(KERNEL, kernel_per_class=True).fit(X, LABELS > 0)
     assert two.kernel_ == GaussianProcessClassifier(KERNEL).fit(X, LABELS > 0).kernel_
     assert model.predict_proba(FAR).sum(axis=1) == pytest.approx(1.0)

@@ -240,7 +240,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             advice = "Fit with the hyperparameters held for another theta."
             raise problem(type(self).__name__, got, "theta = None", advice)
         family = self._latent.family()
-        theta = numeric(type(self).__name__, "theta", theta)
+        theta = self._whole_theta(numeric(type(self).__name__, "theta", theta))
         evidence = Evidence(
             self._fitted, family, self._target.y, weights=self._weights, tol=1e-17, own=theta.size > family.theta.size
         )
@@ -254,6 +254,10 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             return np.float64(evidence.fit(theta).elbo)
         (value, gradient), (of_prior, slope) = evidence(theta), evidence.log_prior(theta)
         return np.float64(value - of_prior), gradient - slope
+
+    def _whole_theta(self, theta: np.ndarray) -> np.ndarray:
+        """theta of all that is learned, where a part may stand for it."""
+        return theta
 
     def _overwrite(self, theta: np.ndarray) -> None:
         """Set the kernel that is shown to theta, where there is one."""

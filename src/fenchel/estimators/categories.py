@@ -17,7 +17,7 @@ import numpy as np
 
 from ..checks import choice, problem
 from ..inputs.frames import DataTable, Kind
-from ..inputs.levels import present
+from ..inputs.levels import present, sort_of
 
 _LEVELS = (Kind.CATEGORIES, Kind.TEXT, Kind.BOOLEANS)
 
@@ -48,7 +48,11 @@ class Categories:
         frame = table.source.copy(deep=False)
         for place, levels in zip(self.places, self.levels, strict=True):
             codes = {level: float(i) for i, level in enumerate(levels)}
-            values = _values(table, place)
+            values, known = _values(table, place), {sort_of(level) for level in levels}
+            odd = [value for value in values if value not in codes and sort_of(value) not in known]
+            if odd:  # 1 is no new level beside "0" and "1", but another reading of the column
+                got = f"X[{table.names[place]!r}] holds {odd[0]!r}, and its levels in fit were {levels[:3]!r}, ..."
+                raise problem(self.where, got, "levels of the same kind")
             frame.isetitem(place, np.array([codes.setdefault(value, float(len(codes))) for value in values]))
         if hasattr(X, "columns"):
             return frame

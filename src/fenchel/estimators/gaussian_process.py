@@ -313,6 +313,12 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         """The user's function, where learning is by one."""
         return self.optimizer if callable(self.optimizer) else None
 
+    def _whole_theta(self, theta: np.ndarray) -> np.ndarray:
+        """That of one kernel is one for each class, as in scikit-learn."""
+        kernels = kernels_of(self.kernel_)
+        same = len(kernels) > 1 and all(one.n_dims == theta.size for one in kernels)
+        return np.tile(theta, len(kernels)) if same else theta
+
     def _overwrite(self, theta: np.ndarray) -> None:
         self.kernel_ = at_theta(self.kernel_, theta)
 
