@@ -26,7 +26,8 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from .checks import problem
-from .linalg.arrays import Array, ArrayLike
+from .files import StatedEstimator
+from .linalg.arrays import Array, ArrayLike, namespace
 
 SHARE_BOUNDS = (1e-4, 1.0)
 _PARTS = ("k1", "k2", "kernel")
@@ -41,7 +42,16 @@ def _same(X: ArrayLike, Y: Any, eval_gradient: bool) -> np.ndarray:
     return np.asarray(X[:, None, :] == Z[None, :, :])
 
 
-class Exchangeable(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
+def _agree(X: Array, Z: Array, d: int) -> Array:
+    """Whether rows agree in one column (n, m), in any array library."""
+    return X[:, d][:, None] == Z[:, d][None, :]
+
+
+def _ones(X: Array, Z: Array) -> Array:
+    return 1.0 + 0.0 * (X[:, 0][:, None] * Z[:, 0][None, :])
+
+
+class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin, Kernel):
     """1 where all columns agree, times 1 - own_share for each that does not.
 
     Parameters
@@ -82,6 +92,24 @@ class Exchangeable(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
             raise problem("Exchangeable", got, "shares between 0 and 1, one for all columns or one for each")
         return np.broadcast_to(np.minimum(each, 1.0), (n_columns,))
 
+    def cross(self, X: Array, Z: Array, but: int | None = None) -> Array:
+        """k(x_i, z_j) in any array library; without one of the columns, ``but``."""
+        out = _ones(X, Z)
+        for d, share in enumerate(self.shares(X.shape[1])):
+            if d != but:
+                out *= namespace(X).where(_agree(X, Z, d), 0.0 * out + 1.0, 0.0 * out + (1.0 - float(share)))
+        return out
+
+    def cross_slopes(self, X: Array, Z: Array, T: Array) -> list[float]:
+        """sum_ij T_ij dk(x_i, z_j)/dtheta."""
+        if self.hyperparameter_own_share.fixed:
+            return []
+        each, xp = [], namespace(X)
+        for d, share in enumerate(self.shares(X.shape[1])):
+            differs = xp.where(_agree(X, Z, d), 0.0 * T, T)
+            each.append(-float(share) * float(xp.sum(differs * self.cross(X, Z, d))))
+        return each if self.anisotropic else [sum(each)]
+
     def __call__(self, X: ArrayLike, Y: Any = None, eval_gradient: bool = False) -> Any:
         same = _same(X, Y, eval_gradient)
         share = self.shares(same.shape[2])
@@ -100,7 +128,7 @@ class Exchangeable(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
         return f"Exchangeable(own_share={f'[{shown}]' if self.anisotropic else shown})"
 
 
-class LevelEffect(StationaryKernelMixin, Kernel):
+class LevelEffect(StatedEstimator, StationaryKernelMixin, Kernel):
     """A variance where all columns agree, and 0 where one does not.
 
     Parameters
@@ -123,6 +151,21 @@ class LevelEffect(StationaryKernelMixin, Kernel):
     def hyperparameter_variance(self) -> Hyperparameter:
         return Hyperparameter("variance", "numeric", self.variance_bounds)
 
+    def cross(self, X: Array, Z: Array) -> Array:
+        """k(x_i, z_j) in any array library."""
+        out = float(self.variance) * _ones(X, Z)
+        for d in range(X.shape[1]):
+            out = namespace(X).where(_agree(X, Z, d), out, 0.0 * out)
+        return out
+
+    def cross_slopes(self, X: Array, Z: Array, T: Array) -> list[float]:
+        """sum_ij T_ij dk(x_i, z_j)/dtheta."""
+        return [] if self.hyperparameter_variance.fixed else [float(namespace(X).sum(T * self.cross(X, Z)))]
+
+    def variance_slopes(self, t: Array) -> list[float]:
+        """sum_i t_i dk(x_i, x_i)/dtheta."""
+        return [] if self.hyperparameter_variance.fixed else [float(self.variance) * float(namespace(t).sum(t))]
+
     def __call__(self, X: ArrayLike, Y: Any = None, eval_gradient: bool = False) -> Any:
         K = float(self.variance) * np.all(_same(X, Y, eval_gradient), axis=2)
         if not eval_gradient:
@@ -136,7 +179,7 @@ class LevelEffect(StationaryKernelMixin, Kernel):
         return f"LevelEffect(variance={float(self.variance):.3g})"
 
 
-class OnColumns(Kernel):
+class OnColumns(StatedEstimator, Kernel):
     """A kernel of some of the columns: ``active_dims`` of GPyTorch and GPflow.
 
     Parameters

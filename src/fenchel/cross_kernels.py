@@ -319,45 +319,11 @@ def _power_variance_slopes(k: Any, X: Array, t: Array) -> list[float]:
     return list(variance_slopes(k.kernel, X, k.exponent * t * variances(k.kernel, X) ** (k.exponent - 1)))
 
 
-# -- some of the columns, and levels ---------------------------------------------------------------------
+# -- some of the columns -----------------------------------------------------------------------------
 def _two_parts(k: Any, X: Array, Z: Array) -> tuple[Array, Array]:
     """The columns of a kernel; one array where X and Z are."""
     part = k.part(X)
     return part, part if Z is X else k.part(Z)
-
-
-def _same(X: Array, Z: Array, d: int) -> Array:
-    return X[:, d][:, None] == Z[:, d][None, :]
-
-
-def _shared(k: Any, X: Array, Z: Array, but: int | None = None) -> Array:
-    """The product over all columns, or all but one."""
-    out = _ones(X)[:, None] * _ones(Z)[None, :]
-    for d, share in enumerate(k.shares(X.shape[1])):
-        if d != but:
-            out *= namespace(X).where(_same(X, Z, d), out * 0.0 + 1.0, out * 0.0 + (1.0 - float(share)))
-    return out
-
-
-def _shared_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -> list[float]:
-    if not _free(k, "own_share"):
-        return []
-    each = []
-    for d, share in enumerate(k.shares(X.shape[1])):
-        differs = namespace(X).where(_same(X, Z, d), 0.0 * T, T)
-        each.append(-float(share) * _sum(differs * _shared(k, X, Z, d)))
-    return each if k.anisotropic else [sum(each)]
-
-
-def _effect_value(k: Any, X: Array, Z: Array) -> Array:
-    out = float(k.variance) * (_ones(X)[:, None] * _ones(Z)[None, :])
-    for d in range(X.shape[1]):
-        out = namespace(X).where(_same(X, Z, d), out, 0.0 * out)
-    return out
-
-
-def _effect_slopes(k: Any, T: Array) -> list[float]:
-    return [_sum(T)] if _free(k, "variance") else []
 
 
 # -- a kernel that is not known here -------------------------------------------------------------------
@@ -414,12 +380,17 @@ def _table() -> dict[type, CrossKernel]:
         sk.RBF: _RBF,
         ScaledRBF: _SCALED_RBF,
         sk.Matern: _MATERN,
-        Exchangeable: CrossKernel(_shared, _shared_slopes, lambda k, X: _ones(X), lambda k, X, t: _no_slopes(k)),
+        Exchangeable: CrossKernel(
+            lambda k, X, Z: k.cross(X, Z),
+            lambda k, X, Z, T, value: k.cross_slopes(X, Z, T),
+            lambda k, X: _ones(X),
+            lambda k, X, t: _no_slopes(k),
+        ),
         LevelEffect: CrossKernel(
-            _effect_value,
-            lambda k, X, Z, T, value: _effect_slopes(k, T * _known_value(k, X, Z, value)),
+            lambda k, X, Z: k.cross(X, Z),
+            lambda k, X, Z, T, value: k.cross_slopes(X, Z, T),
             lambda k, X: float(k.variance) * _ones(X),
-            lambda k, X, t: _effect_slopes(k, float(k.variance) * t),
+            lambda k, X, t: k.variance_slopes(t),
         ),
         OnColumns: CrossKernel(
             lambda k, X, Z: cross(k.kernel, *_two_parts(k, X, Z)),

@@ -109,10 +109,6 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         """X in the host's memory, which a fit may have got from a device."""
         return X
 
-    def _encoded(self, X: Any, fitting: bool) -> Any:
-        """X with numbers in the place of levels, where the estimator takes columns of them."""
-        return X
-
     @abstractmethod
     def _table(self, X: Any) -> Any:
         """New rows, checked, as the latent takes them."""
@@ -347,7 +343,6 @@ def validate_data(estimator: Any, X: Any, y: ArrayLike = NO_TARGET, **options: A
             y = numeric(name, "y", y)
     if type(estimator).takes_tensors:
         X = estimator._on_host(X, options.get("reset", True))
-    X = estimator._encoded(X, options.get("reset", True))
     try:
         return validation.validate_data(estimator, table(name, X), y, **options)
     except OverflowError:

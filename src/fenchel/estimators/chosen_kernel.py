@@ -27,7 +27,7 @@ from ..scaled_kernels import ScaledRBF
 from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
 
 if TYPE_CHECKING:
-    from .gaussian_process import KernelLatent
+    from .kernel_latent import KernelLatent
 
 _LEAST_ROWS = 50  # different ones, from which on a kernel is chosen
 _MOST_ROWS = 500  # so many are drawn where there are more

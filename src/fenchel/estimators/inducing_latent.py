@@ -21,7 +21,7 @@ from ..kernels import is_compound
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from .gaussian_process import KernelLatent
+from .kernel_latent import KernelLatent
 
 _BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
 LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing

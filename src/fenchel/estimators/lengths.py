@@ -29,7 +29,7 @@ from ..linalg.machine import physical_memory
 from ..scaled_kernels import ScaledMatern, ScaledRBF
 
 if TYPE_CHECKING:
-    from .gaussian_process import KernelLatent
+    from .kernel_latent import KernelLatent
 
 # -- What a Gaussian process of many rows will cost, said before the work begins -------------------
 # memory  ~ (5 + 3 C) N^2 doubles to learn the kernel, (3 + 1.2 C) N^2 to keep it,      C latent functions

@@ -23,7 +23,8 @@ from ..linalg.arrays import to_numpy
 from .outputs import OutputUnits
 
 if TYPE_CHECKING:
-    from .gaussian_process import GaussianProcessEstimator, KernelLatent
+    from .gaussian_process import GaussianProcessEstimator
+    from .kernel_latent import KernelLatent
 
 WORDS = ("zero", "constant", "linear")
 _PLAIN = OutputUnits()

@@ -31,7 +31,6 @@ _KERNELS = (  # of scikit-learn, each made of its get_params
     *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation", "Matern", "Product", "RBF"),
     *("RationalQuadratic", "Sum", "WhiteKernel"),
 )
-_OWN_KERNELS = ("Exchangeable", "LevelEffect", "OnColumns")
 _KERNEL_MODULE = "sklearn.gaussian_process.kernels"
 _ZONE = re.compile(  # Europe/Berlin, UTC+01:00; dateutil/... would be the path of a file
     r"(?!dateutil)[A-Za-z][\w+-]*(/[\w+-]+){0,2}|UTC[+-]\d\d:\d\d(:\d\d)?|pytz\.FixedOffset\(-?\d+\)", re.ASCII
@@ -122,9 +121,10 @@ class Encoder:
 
     def _kernel(self, x: Any, where: str) -> Json:
         word = type(x).__name__
-        module = type(x).__module__
-        own = module == "fenchel.category_kernels" and word in _OWN_KERNELS
-        if not own and (word not in _KERNELS or module != _KERNEL_MODULE):
+        statement = statement_of(x)
+        if statement is not None:
+            return self._statement(statement, where)
+        if word not in _KERNELS or type(x).__module__ != _KERNEL_MODULE:
             raise cannot_save(x, where)
         return ["kernel", word, self.value(x.get_params(deep=False), where)]
 
@@ -273,12 +273,9 @@ def _objects(decoder: Decoder, shape: Json, values: Json) -> np.ndarray:
 
 
 def _kernel(decoder: Decoder, name: Json, options: Json) -> Any:
-    if name not in (*_KERNELS, *_OWN_KERNELS):
+    if name not in _KERNELS:
         raise ValueError(f"there is no kernel {str(name)[:40]!r}")
-    if name in _OWN_KERNELS:
-        from .. import category_kernels as kernels
-    else:
-        from sklearn.gaussian_process import kernels  # type: ignore[no-redef]
+    from sklearn.gaussian_process import kernels
 
     return getattr(kernels, name)(**decoder.value(options))
 

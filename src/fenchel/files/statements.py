@@ -28,7 +28,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 PACKAGES = (  # of fenchel, whose words a file may use
     *("likelihoods", "priors", "hyperparameters", "gmrf", "terms", "models", "estimators", "inference", "solvers"),
-    *("distributed", "iterative", "factors"),
+    *("distributed", "iterative", "factors", "category_kernels"),
 )
 NEVER = frozenset({"n_jobs", "checkpoint", "callback"})  # arguments that start processes, open files or run functions
 _makers: dict[str, Callable[..., Any]] = {}
