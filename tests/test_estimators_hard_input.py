@@ -6,6 +6,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from fenchel import GaussianProcessClassifier, GaussianProcessRegressor
+from fenchel.estimators.chosen_kernel import warn_unrelated
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -114,3 +115,60 @@ def test_noise_far_below_what_rows_say():
     """Repeated rows that disagree, with next to no noise: a warning that says so, and an answer between them."""
     model = GaussianProcessRegressor(KERNEL, alpha=1e-8).fit(np.tile(X, (2, 1)), np.r_[F, F + 1.0])
     np.testing.assert_allclose(model.predict(X), F + 0.5, atol=0.05)
+
+
+def _full(*arguments, **options):
+    raise MemoryError("out of memory")
+
+
+@pytest.mark.parametrize(
+    ("approximation", "place"), [(None, "latent.learn"), ("inducing", "inducing_latent.learn_inducing")]
+)
+def test_a_fit_that_fails_leaves_the_last_one(monkeypatch, approximation, place):
+    model = GaussianProcessRegressor(KERNEL, approximation=approximation).fit(X, REAL)
+    before, attributes = model.predict(X[:3]), sorted(vars(model))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"fenchel.estimators.{place}", _full)
+        with pytest.raises(MemoryError):
+            model.fit(X[:30, :1], REAL[:30])
+    np.testing.assert_array_equal(model.predict(X[:3]), before)
+    assert sorted(vars(model)) == attributes
+    assert model.n_features_in_ == 2
+    fresh = GaussianProcessRegressor(KERNEL, approximation=approximation)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"fenchel.estimators.{place}", _full)
+        with pytest.raises(MemoryError):
+            fresh.fit(X, REAL)
+    assert not hasattr(fresh, "n_features_in_")
+
+
+def test_as_many_points_as_rows_and_more():
+    exact = GaussianProcessRegressor(KERNEL, approximation=None).fit(X, REAL)
+    for points in (500, np.repeat(X, 2, axis=0)):
+        model = GaussianProcessRegressor(KERNEL, approximation="inducing", n_inducing=points).fit(X, REAL)
+        assert model.elbo_ == pytest.approx(exact.elbo_, abs=0.01)
+        assert model.approximation_loss_ < 0.01
+    few = GaussianProcessRegressor(approximation="inducing", n_inducing=60).fit(np.repeat(X[:6], 10, axis=0), REAL)
+    assert few.approximation_["n_inducing"].max() <= 6
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"n_inducing": X[:5, :1]}, r"n_inducing has shape \(5, 1\); expected points \(M, 2\)"),
+        ({"n_inducing": X[:5, 0]}, r"n_inducing has shape \(5,\)"),
+        ({"n_inducing": X[:0]}, r"n_inducing has shape \(0, 2\)"),
+        ({"n_inducing": np.nan * X[:5]}, r"n_inducing\[0, 0\] = nan is not finite"),
+        ({"n_inducing": "many"}, "n_inducing = 'many' is not known; expected 'auto'"),
+        ({"n_inducing": 0}, "n_inducing = 0; expected an integer >= 1"),
+        ({"loss": -1.0}, "loss = -1.0; expected a finite number above 0"),
+    ],
+)
+def test_points_that_are_none(given, said):
+    with pytest.raises(ValueError, match=f"GaussianProcessRegressor: {said}"):
+        GaussianProcessRegressor(approximation="inducing", **given).fit(X, REAL)
+
+
+def test_rows_that_share_nothing_are_said_for_a_chosen_kernel_too():
+    with pytest.warns(UserWarning, match="The evidence found nothing in y"):
+        warn_unrelated("model", RBF(1e-3), X, given=False)

@@ -16,7 +16,7 @@ from fenchel.estimators import (
     GaussianProcessClassifier,
     GaussianProcessPoissonRegressor,
     GaussianProcessRegressor,
-    gaussian_process,
+    kernel_latent,
     lengths,
 )
 from fenchel.likelihoods import BernoulliLogit
@@ -68,14 +68,14 @@ def test_blocks_agree_with_one_piece(data, monkeypatch, rows):
     for name, model in models(X, eta).items():
         whole = answers(model, new)
         with monkeypatch.context() as patch:
-            patch.setattr(gaussian_process, "_BLOCK", rows * 40)
+            patch.setattr(kernel_latent, "_BLOCK", rows * 40)
             for one, other in zip(whole, answers(model, new), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 def test_blocks_against_matrices_written_out(data, monkeypatch):
     X, eta, new = data
-    monkeypatch.setattr(gaussian_process, "_BLOCK", 5 * 40)
+    monkeypatch.setattr(kernel_latent, "_BLOCK", 5 * 40)
     model = models(X, eta)["binary"]
     kernel, sol = model.kernel_, model.solution_
     mean, level = model.mean_, model._latent.level

@@ -2,17 +2,23 @@
 
 The regressor is given scikit-learn's model, alpha=1e-10 and a prior mean of 0 without a constant, where a test does not
 say otherwise: fenchel's default learns the noise and integrates a constant out. ``REASONS`` are the tests that do not
-pass, and why (docs/estimators.md has the list).
+pass, and why (docs/estimators.md has the list); each of them fails.
+
+scikit-learn excuses its own ``test_lml_gradient``, whose differences over a step of 1e-9 are rounding (its issue
+31366). It is run here with differences over a longer step, and not excused; under alpha=1e-10 the covariance of long
+lengths is singular in double precision, so it has alpha=0.1.
 """
 
 import importlib
 from functools import partial
 
+import numpy as np
 import pytest
 
 import fenchel
 
-pytest.importorskip("sklearn.gaussian_process.tests.test_gpr")
+TESTS = "sklearn.gaussian_process.tests"
+pytest.importorskip(f"{TESTS}.test_gpr")
 
 
 class Regressor(fenchel.GaussianProcessRegressor):
@@ -23,6 +29,7 @@ class Regressor(fenchel.GaussianProcessRegressor):
         return self._units.sd
 
 
+STEP = 1e-3  # of a log
 REGRESSOR = partial(Regressor, alpha=1e-10, mean=0.0, fit_intercept=False)
 REASONS = {
     "a learned theta has a slope of at most 1e-3 nats an e-fold, not 1e-4": [
@@ -55,15 +62,28 @@ def global_random_seed():
 
 
 @pytest.fixture(autouse=True)
-def excused(request):
-    """Those of the list may fail, and no others."""
+def excused(request, monkeypatch):
+    """Those of the list fail, and no others."""
+    if "gpr_lml_gradient" in request.node.name:
+        monkeypatch.setattr(f"{TESTS}.test_gpr.GaussianProcessRegressor", partial(REGRESSOR, alpha=0.1))
     if request.node.name in REASON_OF:
-        request.applymarker(pytest.mark.xfail(reason=REASON_OF[request.node.name]))
+        request.applymarker(pytest.mark.xfail(reason=REASON_OF[request.node.name], strict=True))
+
+
+def _differences(theta, function, epsilon):
+    """The gradient by central differences of fourth order, in the place of scipy's ``approx_fprime``."""
+    out = []
+    for step in STEP * np.eye(theta.size):
+        near, far = (function(theta + n * step) - function(theta - n * step) for n in (1, 2))
+        out.append((8.0 * near - far) / (12.0 * STEP))
+    return np.array(out)
 
 
 def _put_in(name, **classes):
     """scikit-learn's test functions in this module, as test_gpr_... and test_gpc_..., with other classes."""
-    module = importlib.import_module(f"sklearn.gaussian_process.tests.{name}")
+    module = importlib.import_module(f"{TESTS}.{name}")
+    module.approx_fprime = _differences
+    module.test_lml_gradient.pytestmark = [one for one in module.test_lml_gradient.pytestmark if one.name != "xfail"]
     for word, ours in classes.items():
         setattr(module, word, ours)
     for word in dir(module):

@@ -328,6 +328,13 @@ def _power_variance_slopes(k: Any, X: Array, t: Array) -> list[float]:
     return list(variance_slopes(k.kernel, X, k.exponent * t * variances(k.kernel, X) ** (k.exponent - 1)))
 
 
+# -- some of the columns -----------------------------------------------------------------------------
+def _two_parts(k: Any, X: Array, Z: Array) -> tuple[Array, Array]:
+    """The columns of a kernel; one array where X and Z are."""
+    part = k.part(X)
+    return part, part if Z is X else k.part(Z)
+
+
 # -- a kernel that is not known here -------------------------------------------------------------------
 def _differences(kernel: Any, total: Callable[[Any], float]) -> list[float]:
     """The slopes of ``total(kernel)`` along theta, by differences of fourth order."""
@@ -379,12 +386,31 @@ def _node(kernel: Any) -> CrossKernel:
 def _table() -> dict[type, CrossKernel]:
     from sklearn.gaussian_process import kernels as sk
 
+    from .category_kernels import Exchangeable, LevelEffect, OnColumns
     from .scaled_kernels import ScaledMatern, ScaledRBF
 
     return {
         sk.RBF: _RBF,
         ScaledRBF: _SCALED_RBF,
         sk.Matern: _MATERN,
+        Exchangeable: CrossKernel(
+            lambda k, X, Z: k.cross(X, Z),
+            lambda k, X, Z, T, value: k.cross_slopes(X, Z, T),
+            lambda k, X: _ones(X),
+            lambda k, X, t: _no_slopes(k),
+        ),
+        LevelEffect: CrossKernel(
+            lambda k, X, Z: k.cross(X, Z),
+            lambda k, X, Z, T, value: k.cross_slopes(X, Z, T),
+            lambda k, X: float(k.variance) * _ones(X),
+            lambda k, X, t: k.variance_slopes(t),
+        ),
+        OnColumns: CrossKernel(
+            lambda k, X, Z: cross(k.kernel, *_two_parts(k, X, Z)),
+            lambda k, X, Z, T, value: list(cross_slopes(k.kernel, *_two_parts(k, X, Z), T, value)),
+            lambda k, X: variances(k.kernel, k.part(X)),
+            lambda k, X, t: list(variance_slopes(k.kernel, k.part(X), t)),
+        ),
         ScaledMatern: _SCALED_MATERN,
         sk.RationalQuadratic: CrossKernel(
             _quadratic_value, _quadratic_slopes, lambda k, X: _ones(X), lambda k, X, t: _no_slopes(k)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _FEW_PAIRS = 1 << 14  # of rows: one block
 _WITH_LENGTHS = ("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic")
+_COVARIANCES = (  # at any inputs
+    *("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic", "DotProduct"),
+    *("Exchangeable", "LevelEffect"),
+)
 KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # words of formulas, by smoothness
 
 
@@ -104,14 +108,40 @@ def refuse_foreign(kernel: Kernel) -> None:
         )
 
 
+def is_compound(kernel: Any) -> bool:
+    """Whether it is scikit-learn's list of kernels, one for each class."""
+    return type(kernel).__name__ == "CompoundKernel"
+
+
+def kernels_of(kernel: Any) -> list[Kernel]:
+    """The kernels of the classes, or the one of all."""
+    return list(kernel.kernels) if is_compound(kernel) else [kernel]
+
+
+def at_theta(kernel: Any, theta: np.ndarray) -> Any:
+    """A copy of a kernel at theta; of the kernels of classes, whose own setter scikit-learn leaves undone.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF, CompoundKernel
+    >>> from fenchel.kernels import at_theta
+    >>> at_theta(CompoundKernel([RBF(1.0), RBF(2.0)]), np.log([3.0, 4.0])).kernels
+    [RBF(length_scale=3), RBF(length_scale=4)]
+    """
+    if not is_compound(kernel):
+        return kernel.clone_with_theta(theta)
+    ends = np.cumsum([one.n_dims for one in kernel.kernels])[:-1]
+    parts = zip(kernel.kernels, np.split(np.asarray(theta), ends), strict=True)
+    return type(kernel)([one.clone_with_theta(own) for one, own in parts])
+
+
 def refuse_compound(kernel: Kernel) -> None:
-    """scikit-learn's list of kernels, one for each of its one-against-the-rest classifiers, is no kernel itself."""
-    if type(kernel).__name__ == "CompoundKernel":
+    """Several kernels are no kernel."""
+    if is_compound(kernel):
         raise problem(
             "kernels",
-            "kernel cannot be a CompoundKernel: several kernels, one for each of several classifiers",
-            "one kernel",
-            "All classes share it. For a kernel each, put this estimator into a OneVsRestClassifier.",
+            "kernel cannot be a CompoundKernel, which is several kernels, where there is one function",
+            "one kernel, or a list of kernels, one for each class of a classifier with more than two",
         )
 
 
@@ -132,13 +162,13 @@ def is_covariance(kernel: Kernel, n_features: int) -> bool:
         return is_covariance(kernel.k1, n_features) and is_covariance(kernel.k2, n_features)
     if name == "Exponentiation":  # whole powers are products
         return kernel.exponent > 0 and float(kernel.exponent).is_integer() and is_covariance(kernel.kernel, n_features)
+    if name == "OnColumns":
+        return is_covariance(kernel.kernel, len(kernel.columns))
     if name == "ConstantKernel":
         return bool(kernel.constant_value >= 0.0)
     if name == "WhiteKernel":
         return bool(kernel.noise_level >= 0.0)
-    return name in ("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic", "DotProduct") or (
-        name == "ExpSineSquared" and n_features == 1
-    )
+    return name in _COVARIANCES or (name == "ExpSineSquared" and n_features == 1)
 
 
 def _parts(kernel: Any) -> list[Any]:

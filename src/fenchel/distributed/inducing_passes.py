@@ -55,7 +55,7 @@ class WhitenedWeights(PartitionedPrior):
 
     def __init__(self, family: InducingCovariance) -> None:
         self.family, self.theta, self.bounds = family, family.theta, family.bounds
-        self.n_weights = len(family.points) + (family.level > 0.0)
+        self.n_weights = len(family.points) + family.trend.size
 
     def at(self, theta: np.ndarray) -> WeightPrecision:
         return WeightPrecision(np.zeros(self.n_weights), np.ones(self.n_weights))

@@ -64,6 +64,8 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     _latent: Latent
     _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
     _tensor_device: Any = None  # of the X of the last fit, where it was a tensor on one
+    _levels: Any = None  # of the columns of X that have some
+    _trend_moments: Any = None  # of the last fit, once they are asked for
     _shift: float = 0.0  # what eta as reported is above eta as fitted
 
     # options that only some estimators let users choose
@@ -114,7 +116,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     def state_call(self, call: Statement) -> Statement:
         """The call of ``fit`` with X as the fit holds it: a copy of X would be as large as the fit."""
         rows = self._latent.rows()
-        if rows is None:
+        if rows is None or self._levels is not None:
             return call
         X = SharedRows(rows, getattr(self, "feature_names_in_", None))
         if "X" in call.options:
@@ -180,8 +182,8 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        pruned = {i for i, side in found.at_bounds.items() if family.prunes and side == "lower"}
-        held = [i for i in found.held if i not in pruned or i >= len(family.names)]
+        n = len(family.names)
+        held = [i for i in found.held if i >= n or not family.is_answer(i, found.at_bounds[i])]
         if held:
             named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in held]
             each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
@@ -234,7 +236,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             advice = "Fit with the hyperparameters held for another theta."
             raise problem(type(self).__name__, got, "theta = None", advice)
         family = self._latent.family()
-        theta = numeric(type(self).__name__, "theta", theta)
+        theta = self._whole_theta(numeric(type(self).__name__, "theta", theta))
         evidence = Evidence(
             self._fitted, family, self._target.y, weights=self._weights, tol=1e-17, own=theta.size > family.theta.size
         )
@@ -248,6 +250,10 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             return np.float64(evidence.fit(theta).elbo)
         (value, gradient), (of_prior, slope) = evidence(theta), evidence.log_prior(theta)
         return np.float64(value - of_prior), gradient - slope
+
+    def _whole_theta(self, theta: np.ndarray) -> np.ndarray:
+        """theta of all that is learned, where a part may stand for it."""
+        return theta
 
     def _overwrite(self, theta: np.ndarray) -> None:
         """Set the kernel that is shown to theta, where there is one."""

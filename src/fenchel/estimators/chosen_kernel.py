@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.gaussian_process.kernels import CompoundKernel
 
 from ..checks import problem
 from ..files import searched
@@ -21,12 +22,12 @@ from ..hyperparameters.gaussian_rows import quick_climb
 from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.search import Search, SearchOptions
 from ..inputs.observations import Target
-from ..kernels import evaluate, refuse_compound
+from ..kernels import evaluate, is_compound, kernels_of, refuse_compound
 from ..scaled_kernels import ScaledRBF
 from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
 
 if TYPE_CHECKING:
-    from .gaussian_process import KernelLatent
+    from .kernel_latent import KernelLatent
 
 _LEAST_ROWS = 50  # different ones, from which on a kernel is chosen
 _MOST_ROWS = 500  # so many are drawn where there are more
@@ -51,6 +52,13 @@ class ChosenKernel:
     kernel: Any
     theta: np.ndarray | None = None
     trials: KernelTrials | None = None
+
+    def for_each(self, n_functions: int) -> ChosenKernel:
+        """One for each of the functions; the parameters of a likelihood that has several functions are none."""
+        if n_functions == 1 or is_compound(self.kernel):
+            return self
+        theta = None if self.theta is None else np.tile(self.theta, n_functions)
+        return replace(self, kernel=CompoundKernel([clone(self.kernel) for _ in range(n_functions)]), theta=theta)
 
     def divided(self, variance: float) -> ChosenKernel:
         """The same in other units of eta."""
@@ -108,7 +116,7 @@ class _Choice:
 
     def _begun(self) -> KernelTrials:
         """None tried yet."""
-        n, d = self.latent.X.shape
+        n, d = len(self.latent.X), len(self.latent.numeric)
         lengths = d if 1 < d <= _MOST_LENGTHS and n >= _ROWS_A_LENGTH * d else 1
         return KernelTrials(
             first=KernelShape("rbf", scaled=_is_scaled(self.starts[0])), lengths=lengths, units=len(self.starts) > 1
@@ -184,8 +192,15 @@ def _numbers(trials: KernelTrials) -> dict[str, Any]:
     return dict(zip(_KEPT, (*shapes, *values), strict=True))
 
 
-def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
-    """A copy of the user's kernel, which must understand the columns of X."""
+def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> Any:
+    """A copy of the user's kernel, which must understand the columns of X; or of a kernel for each of the functions."""
+    several: Any = kernel.kernels if is_compound(kernel) else kernel
+    if type(several) in (list, tuple):
+        if n_functions == 1 or len(several) != n_functions:
+            one = "one kernel: there is one function, and two classes share it"
+            got = f"kernel is a list of {len(several)}"
+            raise problem(where, got, one if n_functions == 1 else f"one kernel, or {n_functions}, one for each class")
+        return CompoundKernel([own_kernel(where, each, X) for each in several])
     if isclass(kernel) or not hasattr(kernel, "clone_with_theta"):
         example = "a kernel of sklearn.gaussian_process.kernels, such as 1.0 * RBF(1.0)"
         raise problem(where, f"kernel = {kernel!r}", example, "None starts from the distances in X.")
@@ -199,20 +214,31 @@ def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
     return out
 
 
-def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
-    """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows."""
+def warn_unrelated(where: str, kernel: Any, X: np.ndarray, given: bool = True) -> None:
+    """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows.
+
+    ``given``: whether the kernel is the user's.
+    """
+    if given:
+        advice = "Where rows are far apart or columns of different units, scale X (StandardScaler), or leave "
+        advice += "kernel=None, which starts from its distances."
+    else:
+        advice = "The evidence found nothing in y that rows near to each other share: check X, or give a kernel."
     distinct = np.unique(X[:: max(1, X.shape[0] // _SEEN)], axis=0)
     if distinct.shape[0] < 2:
         return
-    K = evaluate(kernel, distinct)
-    own = np.sqrt(np.diagonal(K))
-    related = np.abs(K) / np.maximum(np.outer(own, own), np.finfo(float).tiny)
-    np.fill_diagonal(related, 0.0)
-    if related.max() < _UNRELATED:
+
+    def largest(one: Any) -> float:
+        K = evaluate(one, distinct)
+        own = np.sqrt(np.diagonal(K))
+        related = np.abs(K) / np.maximum(np.outer(own, own), np.finfo(float).tiny)
+        np.fill_diagonal(related, 0.0)
+        return float(related.max())
+
+    if max(largest(one) for one in kernels_of(kernel)) < _UNRELATED:
         warnings.warn(
             f"{where}: under {kernel} no row is related to any other (correlations below "
-            f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. Where rows are far apart or columns "
-            "of different units, scale X (StandardScaler), or leave kernel=None, which starts from its distances.",
+            f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. {advice}",
             UserWarning,
             stacklevel=4,
         )

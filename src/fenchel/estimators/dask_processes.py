@@ -44,6 +44,8 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     for key, unset in (("alpha", None), ("normalize_y", False), ("n_targets", None)):
         if given.get(key, unset) is not unset:
             raise problem(where, f"{key} is given, with rows in partitions", f"{key}={unset}")
+    if callable(estimator.mean):
+        raise problem(where, "a function as mean, with rows in partitions", 'a number, "zero", "constant" or "linear"')
     if callable(estimator.optimizer):
         raise problem(where, "a function as optimizer, with rows in partitions", "optimizer='fmin_l_bfgs_b'")
     if estimator.device is not None:
@@ -106,14 +108,13 @@ def _begun(
     kept = [] if file is None else file.begun_with()
     if not kept:
         allowed = default_loss(found["n"]) if estimator.loss is None else estimator.loss
-        same = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks)
-        many = InducingLatent(*same, n_inducing=estimator.n_inducing, loss=allowed)
+        many = InducingLatent.of(latent, n_inducing=estimator.n_inducing, loss=allowed)
         kept = _learned(estimator, many, sampled, weights)
     points, theta, curvature, own_theta = kept
     if file is not None:
         file.given = list(kept)
     at = latent.kernel.clone_with_theta(theta) if theta.size else latent.kernel
-    out = InducingLatent(at, points, latent.mean, latent.level, shrinks=latent.shrinks)
+    out = InducingLatent.of(latent, kernel=at, X=points, theta=None)
     out.centre_of_prior, out.in_partitions = latent.kernel.theta, True
     return out, InducingStart(points, theta, curvature, own_theta)
 

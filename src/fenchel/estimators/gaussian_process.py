@@ -3,152 +3,35 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, positive, problem
+from ..category_kernels import LevelKernels, is_of_columns
+from ..checks import choice, problem
 from ..gmrf.kernel_neighbours import N_NEIGHBORS
-from ..hyperparameters import Family, KernelCovariance, Learned
+from ..hyperparameters import Learned
 from ..inputs.observations import Target
-from ..linalg.arrays import Array, to_numpy
-from ..linalg.dense import semidefinite_root
-from ..linalg.devices import device_of, find_device, on_device, says_when_full
-from ..posterior import Posterior
-from ..priors.base import NewRows
+from ..kernels import at_theta, kernels_of
+from ..linalg.arrays import to_numpy
+from ..linalg.devices import device_of, find_device, says_when_full
 from .base import LatentGaussianEstimator, validate_data
+from .categories import read_categories
 from .chosen_kernel import ChosenKernel, chosen_kernel, own_kernel, warn_unrelated
 from .classification import Classification
 from .counts import Counts
-from .latent import Latent, with_prior
+from .kernel_latent import KernelLatent
 from .lengths import announce, kernel_starts
-from .outputs import OutputUnits, in_units, learn_by_function
+from .mean_functions import is_centred, read_mean, trend_moments
+from .outputs import OutputUnits, in_units
 
-_HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
-_UNTOLD_NOISE = float(np.log(1e4))  # below, a search that did not converge may be rounding's doing
-_ROUNDING = 1e-9  # logs: between a bound and a noise that ended there
-_BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
-_DEVICE_BLOCK = 1 << 26  # the same on a device
 _DEVICE_ADVICE = (
     'Use approximation="inducing", fewer points (n_inducing=) or fewer rows; or device=None, in the memory of the host.'
 )
-
-
-@dataclass
-class KernelLatent(Latent):
-    """eta = mean + level + f(x), level ~ N(0, v), f ~ GP(0, kernel).
-
-    Attributes
-    ----------
-    kernel : where learning starts
-    X : array (N, D)
-    mean : float, or array (K,) for several classes
-    level : float
-        The prior variance v of the constant; 0 for none.
-    theta : array, optional
-        Where learning starts instead, the likelihood's own parameters included.
-    shrinks : bool
-        The log of each length is a priori normal about its start (``with_prior``); the kernel is a constant
-        times one of many lengths.
-    device : torch's device where the fit is computed, optional
-    optimizer : callable, optional
-        A user's search for theta, as scikit-learn calls it (``own_optimizer``).
-    """
-
-    kernel: Any
-    X: np.ndarray
-    mean: Any
-    level: float
-    theta: np.ndarray | None = None
-    shrinks: bool = False
-    device: Any = None
-    optimizer: Any = None
-    approximates: ClassVar[bool] = False
-    is_trial: ClassVar[bool] = False  # whether another may follow
-    reason: str = ""  # why it is approximated so, where "auto" decided
-    interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
-
-    @property
-    def approximation_loss(self) -> float:
-        """Nats of elbo that an approximation of the process costs, at most."""
-        return 0.0
-
-    def table(self) -> Any:
-        """Of the approximations that were tried; None for the process itself."""
-        return None
-
-    def rows(self) -> np.ndarray:
-        return self.X
-
-    @cached_property
-    def inputs(self) -> Array:
-        """X where the fit is computed."""
-        return on_device(self.X, self.device)
-
-    def family(self) -> KernelCovariance:
-        # the mean as an offset: classes share a matrix
-        out = KernelCovariance(self.kernel, self.inputs, offset=np.reshape(self.mean, (1, -1)), level=self.level)
-        return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
-
-    @cached_property
-    def _asked(self) -> tuple[KernelCovariance, int]:
-        return self.family(), self.kernel.n_dims
-
-    def new_rows(self, theta: np.ndarray, table: np.ndarray) -> NewRows:
-        family, n_theta = self._asked
-        return family.new_rows(theta[:n_theta], table)
-
-    def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
-        """As any latent; but where y has no noise that can be told, it is held at a little, and the kernel learned.
-
-        At the lowest noise the covariance is as singular as doubles allow, and rounding moves the slopes of the kernel:
-        more so the larger its variance is. Where the search does not converge there, the noise is held ever lower, from
-        a level at which it does, and the last search that converges is kept.
-        """
-        if self.optimizer is not None:
-            return learn_by_function(self.optimizer, self.theta, target, family, own, options)
-        found = super().learn(target, family, own, theta=self.theta, **options)
-        if not found.converged and self.theta is not None:  # beside the top rounding may hide what rises
-            found = max(found, super().learn(target, family, own, **options), key=lambda one: one.converged)
-        noise = np.array([entry.size for entry in found.likelihood.entries()])  # which entry of its theta is the noise
-        if not (own and noise.any()):
-            return found
-        above = found.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
-        if above[noise].min() > (_ROUNDING if found.converged else _UNTOLD_NOISE):
-            return found
-        best, latent = found, self
-        for level in _HELD_NOISE[-1:] if found.converged else _HELD_NOISE:
-            likelihood = found.likelihood.with_theta(found.likelihood.theta + np.where(noise, level - above, 0.0))
-            held = replace(target, likelihood=likelihood)
-            again = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
-            if not again.converged:
-                break
-            best, latent = again, replace(self, kernel=self.kernel.clone_with_theta(again.theta))
-        return best
-
-    def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
-        family, n_theta = self._asked
-        own = theta[:n_theta]
-        cross = family.new_rows(own, table).cross
-        return to_numpy(posterior.predict_covariance(cross, family.covariance_at(own, table)))
-
-    def draws(
-        self, posterior: Posterior, theta: np.ndarray, table: np.ndarray, size: int, rng: np.random.Generator
-    ) -> np.ndarray:
-        mean, _ = self.moments(posterior, theta, table, mean_only=True)
-        root = semidefinite_root(self.joint_covariance(posterior, theta, table))
-        return np.asarray(mean[:, None] + root @ rng.standard_normal((root.shape[1], size)))
-
-    def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
-        """So many that no covariance with the training rows is ever whole."""
-        step = max(1, (_BLOCK if self.device is None else _DEVICE_BLOCK) // self.X.shape[0])
-        return (table[i : i + step] for i in range(0, table.shape[0], step))
 
 
 @dataclass(eq=False, repr=False)
@@ -161,6 +44,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     n_restarts_optimizer: int = 0
     fit_intercept: bool = True
     intercept_variance: float = 10.0
+    slope_variance: float = 10.0
     warm_start: bool = False
     copy_X_train: bool = True
     tol: float = 1e-10
@@ -173,17 +57,20 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     n_neighbors: int = N_NEIGHBORS
     device: Any = None
     n_jobs: Any = None
+    categorical_features: Any = "from_dtype"
 
     takes_tensors = True
     learn_likelihood = True
+    kernel_per_class = False
     _units = OutputUnits()  # of y, which the kernel is in
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
-        from .inducing_latent import approximations
+        from .inducing_latent import approximations, check_points
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
+        check_points(name, self.n_inducing, self.loss, X.shape[1], self._levels is not None)
         self.X_train_ = np.array(X) if self.copy_X_train else X
         process, kernel = self._process(self.X_train_, target, weights)
         latent, said = process, list[Any]()
@@ -203,51 +90,58 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self._reported(latent, kernel)
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
-        warn_unrelated(name, self.kernel_, self.X_train_)
+        beside = latent.slopes is not None and self.optimizer is not None  # a trend, which may leave nothing to learn
+        if not beside and self._levels is None:  # levels may be unrelated
+            warn_unrelated(name, self.kernel_, self.X_train_, self.kernel is not None)
         return self
 
     def _process(self, X: np.ndarray, target: Target, weights: Any) -> tuple[KernelLatent, Any]:
         """The process, and its kernel as given or chosen by the evidence, in the units of y."""
-        name, own, given, units = type(self).__name__, self._learns_likelihood, self.mean, self._units
+        name, own, units = type(self).__name__, self._learns_likelihood, self._units
         device = find_device(name, self._tensor_device if self.device is None else self.device)
-        if isinstance(given, str):
-            choice(name, "mean", given, (type(self).mean,), "Or a number.")
-        mean = target.level if self._centred else units.mean + units.sd * float(given or 0.0)
         if not callable(self.optimizer):
             choice(
                 name, "optimizer", self.optimizer, ("fmin_l_bfgs_b", None), "Or a function, as scikit-learn calls it."
             )
-        v = float(positive(name, "intercept_variance", np.float64(self.intercept_variance)))
-        level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
-        latent = KernelLatent(None, X, mean, level)
-        warm = self.warm_start and hasattr(self, "kernel_")
+        latent = KernelLatent(None, X, **read_mean(self, X, target, weights))
+        warm, functions = self.warm_start and hasattr(self, "kernel_"), target.likelihood.n_predictors
+        levels: LevelKernels | None = None
+        if self._levels is not None and not warm and not is_of_columns(self.kernel):
+            levels = LevelKernels.of(self._levels.places, target.scale**2 / units.sd**2)
+            latent.levels = levels.times(units.sd**2)
         if warm:
             chosen = ChosenKernel(clone(self.kernel_))
         elif self.kernel is not None:
-            chosen = ChosenKernel(own_kernel(name, self.kernel, X))
+            chosen = ChosenKernel(own_kernel(name, self.kernel, X[:, latent.numeric], functions))
+        elif levels is not None and not latent.numeric:
+            chosen, levels, latent.levels = ChosenKernel(levels.alone()), None, None
         elif self.optimizer is not None:
             chosen = chosen_kernel(target, weights, latent, own)
         else:
             chosen = ChosenKernel(kernel_starts(target, weights, latent)[0])
-        if self.kernel is None and not warm:
+        if self.kernel is None and not warm and not is_of_columns(chosen.kernel):
             chosen = chosen.divided(units.sd**2)
-        kernel = chosen.kernel
+        if self.kernel_per_class:
+            chosen = chosen.for_each(functions)
+        kernel = replace(latent, levels=levels).whole(chosen.kernel)
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
-        latent = replace(latent, kernel=in_units(kernel, units.sd**2), theta=chosen.theta, device=device)
+        latent = replace(latent, kernel=in_units(chosen.kernel, units.sd**2), theta=chosen.theta, device=device)
         latent = replace(latent, shrinks=chosen.shrinks and not self.integrate, optimizer=self._own_optimizer)
         return latent, kernel
 
     def _reported(self, latent: KernelLatent, kernel: Any) -> None:
         """The kernel as learned, and what an approximation costs."""
-        self.mean_ = latent.mean + self._shift
+        self.mean_ = self.mean if callable(self.mean) else latent.mean + self._shift
+        self._trend_moments = None
         if self._units.sd != 1.0:
             self.theta_names_ = [each.removeprefix("k2__") for each in self.theta_names_]
-        self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
+        self.kernel_: Any = at_theta(kernel, self.theta_[: kernel.n_dims])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
 
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
         from .dask_processes import fit_process
 
+        self._levels = None
         fit_process(self, X, y, weight, checkpoint, **rows)
         return self
 
@@ -260,8 +154,14 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         """The user's function, where learning is by one."""
         return self.optimizer if callable(self.optimizer) else None
 
+    def _whole_theta(self, theta: np.ndarray) -> np.ndarray:
+        """That of one kernel is one for each class, as in scikit-learn."""
+        kernels = kernels_of(self.kernel_)
+        same = len(kernels) > 1 and all(one.n_dims == theta.size for one in kernels)
+        return np.tile(theta, len(kernels)) if same else theta
+
     def _overwrite(self, theta: np.ndarray) -> None:
-        self.kernel_.theta = theta
+        self.kernel_ = at_theta(self.kernel_, theta)
 
     def _take(self, found: Learned, target: Target, latent: KernelLatent) -> None:
         """Keep what a fit of partitions found."""
@@ -287,14 +187,57 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     @property
     def _centred(self) -> bool:
-        return bool(self.fit_intercept) if self.mean is None else isinstance(self.mean, str)
+        return is_centred(self)
+
+    # -- the mean ----------------------------------------------------------------------------------
+    def _trend(self, part: int, slopes: bool) -> Any:
+        """Mean (0) or standard deviation (1) of the slopes, or of the constant."""
+        check_is_fitted(self, "theta_")
+        if slopes and not (isinstance(self.mean, str) and self.mean == "linear"):
+            raise AttributeError(f'{type(self).__name__}: coef_ is that of mean="linear", and mean = {self.mean!r}')
+        if self.outputs_ is not None:
+            return np.stack([one._trend(part, slopes) for one in self.outputs_])
+        latent: Any = self._latent
+        if self._trend_moments is None:
+            self._trend_moments = trend_moments(latent, self._points())
+        found = self._trend_moments[part]
+        if slopes:
+            return found[1:].T if is_classifier(self) else found[1:, 0]
+        constant = 0.0 if part or callable(latent.mean) else latent.mean + self._shift
+        return constant + (found[0] if is_classifier(self) else float(found[0, 0]))
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The slopes of a linear mean, for X as it is: (D,), or (K, D) of a classifier."""
+        return np.asarray(self._trend(0, True))
+
+    @property
+    def coef_std_(self) -> np.ndarray:
+        """Posterior standard deviations of ``coef_``."""
+        return np.asarray(self._trend(1, True))
+
+    @property
+    def intercept_(self) -> Any:
+        """The mean of eta without the kernel's function, at x = 0."""
+        return self._trend(0, False)
+
+    @property
+    def intercept_std_(self) -> Any:
+        """Posterior standard deviation of ``intercept_``."""
+        return self._trend(1, False)
 
     def _on_host(self, X: Any, fitting: bool) -> Any:
-        """X in the host's memory; a fit is computed on the device that it came from."""
+        """X in the host's memory, levels as numbers; a fit is computed on the device that it came from."""
         device = device_of(X)
         if fitting:
             self._tensor_device = device
-        return X if device is None else to_numpy(X)
+        return self._encoded(X if device is None else to_numpy(X), fitting)
+
+    def _encoded(self, X: Any, fitting: bool) -> Any:
+        """X with numbers in the place of levels."""
+        if fitting:
+            self._levels = read_categories(type(self).__name__, self.categorical_features, X)
+        return X if self._levels is None else self._levels.encoded(X)
 
     def _table(self, X: Any) -> np.ndarray:
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
@@ -319,10 +262,12 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
 
     Parameters
     ----------
-    kernel : kernel of sklearn.gaussian_process.kernels, optional
-        Default: a constant times a kernel that the evidence chooses, its parameters learned (scikit-learn's own
-        default learns nothing): RBF, unless Matern of 5/2, 3/2 or 1/2 gains two nats, with one length, which starts at
-        a share of the typical distance between rows; columns as they are, or divided by their standard deviations
+    kernel : kernel of sklearn.gaussian_process.kernels, or a list of K of them, optional
+        One for all classes; or one for each of more than two, in the order of ``classes_``, whose hyperparameters are
+        learned by themselves. Default: a constant times a kernel that the evidence chooses, its parameters learned
+        (scikit-learn's own default learns nothing): RBF, unless Matern of 5/2, 3/2 or 1/2 gains two nats, with one
+        length, which starts at a share of the typical distance between rows; columns as they are, or divided by their
+        standard deviations
         (``ScaledRBF``, ``ScaledMatern``) where that gains two nats; a length for each of at most 30 columns where these
         gain two nats and one more for each beyond the first, with ten rows a column. The log of each is then a priori
         N(its start, 2^2). ``kernel_choice_`` says by how much. More than 500 different rows choose by 500 of them,
@@ -335,6 +280,14 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         Further starts within the kernel's bounds.
     n_jobs : int, None or Dask client
         Who runs restarts, and fits over which ``integrate`` integrates, side by side. One start needs no more than one.
+    kernel_per_class : bool
+        Whether each of more than two classes has a copy of ``kernel`` with hyperparameters of its own, which start
+        where those of one for all do. Not through inducing points.
+    categorical_features : "from_dtype", None or sequence of names, numbers or booleans
+        The columns of X whose values are levels, as in scikit-learn's ``HistGradientBoostingClassifier``; "from_dtype":
+        the categories, text and booleans of a data frame. ``kernel`` is that of the other columns. Each level has a
+        function of its own about one that all share (``Exchangeable``), and an intercept (``LevelEffect``); a level
+        that ``fit`` has not seen is one more draw. A kernel with parts ``OnColumns`` is taken as it is.
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weight of each row by that of its label; "balanced": N / (K times the number of its rows).
     fit_intercept : bool
@@ -342,6 +295,14 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         several. Without it a kernel that falls to 0 far from the data predicts even odds there.
     intercept_variance : float
         Never learned; wide on the scale of log odds.
+    mean : None, "zero", "constant", "linear", float or callable
+        The prior mean of the latent function. "constant" is what None is with ``fit_intercept``: the log odds of all
+        rows, and a constant about them. "zero": 0 and no constant. "linear": the constant and a slope for each column,
+        a priori N(0, slope_variance / sd_d^2) for a column of standard deviation sd_d; both are integrated out exactly,
+        and go on beyond the rows of ``fit`` with the uncertainty that they have (``coef_``). A number, or a function of
+        X (M, D) that gives (M,) or (M, K), is the mean of the constant, or without one of the function.
+    slope_variance : float
+        Of mean="linear"; never learned.
     bound : {"best", "exact", "tilted", "log-sum"}
         "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
         "exact" is open to more classes too, up to some hundred rows: all latents of all classes are one system.
@@ -380,6 +341,11 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     Attributes
     ----------
     kernel_ : the kernel with its learned hyperparameters
+        With a kernel for each class a ``CompoundKernel`` of scikit-learn's; ``kernel_.kernels`` has them.
+    coef_, coef_std_ : arrays (1, D) or (K, D)
+        Posterior means and standard deviations of the slopes of mean="linear", for X as it is.
+    intercept_, intercept_std_ : arrays (1,) or (K,)
+        Of eta at x = 0 without the function of the kernel.
     kernel_choice_ : DataFrame or None
         What was tried where no kernel is given: kernel, lengths, scaled (columns in units of their standard
         deviations), log evidence, chosen.
@@ -408,6 +374,8 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
 
     bound: str = "best"
     class_weight: Any = None
+    mean: Any = None
+    kernel_per_class: bool = False
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -417,14 +385,17 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress, integrate, approximation, n_inducing, loss, n_neighbors, device, n_jobs
+    random_state, progress, integrate, approximation, n_inducing, loss, n_neighbors, device, n_jobs, slope_variance
+    categorical_features
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
-    mean : "rate" or float
-        The prior mean of the log rate: that of the overall rate, or a number.
+    mean : "rate", "zero", "constant", "linear", float or callable
+        The prior mean of the log rate: that of the overall rate, or as in ``GaussianProcessClassifier``.
 
     Attributes
     ----------
     kernel_, kernel_choice_, mean_, X_train_, n_features_in_, feature_names_in_
+    coef_, coef_std_ : arrays (D,), of mean="linear"
+    intercept_, intercept_std_ : float
     approximation_, approximation_loss_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
@@ -439,4 +410,4 @@ class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
     (1, 1)
     """
 
-    mean: str | float = "rate"
+    mean: Any = "rate"

@@ -8,21 +8,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import gates
-from ..checks import callers_line, choice, problem
+from ..checks import callers_line, choice, count, finite, numeric, problem, scalar
 from ..hyperparameters import Family, InducingCovariance, InducingFit, Learned, learn_inducing
 from ..hyperparameters.inducing_learning import MOST_POINTS, InterruptedLearning, default_loss
 from ..inputs.observations import Target
+from ..kernels import is_compound
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
-from .gaussian_process import KernelLatent
-from .latent import with_prior
-from .neighbours_latent import LEARNING_TOL, by_neighbours
+from ..priors.base import NewRows
+from .kernel_latent import KernelLatent
+from .neighbours_latent import LEARNING_TOL, by_neighbours, refusal
 
 if TYPE_CHECKING:
     from .gaussian_process import GaussianProcessEstimator
@@ -60,6 +60,15 @@ class InducingLatent(KernelLatent):
     most_points: int = MOST_POINTS
     approximates: ClassVar[bool] = True
 
+    @classmethod
+    def of(cls, latent: KernelLatent, **more: Any) -> InducingLatent:
+        """The same process through points."""
+        return cls(**{**latent.shared(), **more})
+
+    def trend_rows(self, theta: np.ndarray) -> NewRows:
+        T = self.trend.coefficients()
+        return NewRows(design=np.hstack([np.zeros((len(T), len(self._asked[0].points))), T]))
+
     @property
     def is_trial(self) -> bool:  # type: ignore[override]
         return self.most_points < MOST_POINTS
@@ -81,13 +90,9 @@ class InducingLatent(KernelLatent):
 
     def family(self) -> InducingCovariance:
         points = self.X[:1] if self.result is None else self.result.family.points
-        mean = np.reshape(self.mean, (1, -1))
-        out = InducingCovariance(self.kernel, self.inputs, points, offset=mean, level=self.level)
-        return with_prior(out, range(1, self.kernel.n_dims), self.centre_of_prior) if self.shrinks else out
-
-    @cached_property
-    def _asked(self) -> tuple[InducingCovariance, int]:
-        return self.family(), self.kernel.n_dims
+        return self.shrunk(
+            InducingCovariance(self.whole(self.kernel), self.inputs, points, **self.beside), self.centre_of_prior
+        )
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
         if options.pop("evidence", "elbo") != "elbo":
@@ -127,6 +132,24 @@ class InducingLatent(KernelLatent):
         return (table[i : i + step] for i in range(0, table.shape[0], step))
 
 
+def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels: bool = False) -> None:
+    """``n_inducing`` and ``loss``, before any work."""
+    if loss is not None:
+        scalar(where, "loss", loss, 0.0)
+    if np.ndim(n_inducing):
+        if levels:
+            got = "n_inducing is an array, and X has columns of levels"
+            raise problem(where, got, "a number of points, or 'auto'", "Points are then rows of X.")
+        points = finite(where, "n_inducing", numeric(where, "n_inducing", n_inducing))
+        if points.ndim != 2 or points.shape[1] != n_columns or not len(points):
+            got = f"n_inducing has shape {points.shape}"
+            raise problem(where, got, f"points (M, {n_columns}), one a row, a number of them, or 'auto'")
+    elif isinstance(n_inducing, str):
+        choice(where, "n_inducing", n_inducing, ("auto",), "Or a number of points, or points (M, D).")
+    else:
+        count(where, "n_inducing", n_inducing, 1)
+
+
 def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) -> Iterator[KernelLatent]:
     """The latent itself, or by an approximation that is asked for or that many rows need: the last one counts.
 
@@ -145,11 +168,13 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
     if approximation == "neighbours":
         yield by_neighbours(where, latent, estimator.n_neighbors)
         return
-    own = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks, latent.device)
-    points = InducingLatent(*own, n_inducing=estimator.n_inducing, loss=estimator.loss)
+    if is_compound(latent.kernel):
+        got = f"a kernel for each class and {n} rows through inducing points"
+        raise problem(where, got, "approximation=None, or one kernel for all classes")
+    points = InducingLatent.of(latent, n_inducing=estimator.n_inducing, loss=estimator.loss)
     if approximation == "auto":
         points.reason = f"inducing points, since {n} rows are more than {gates.INDUCING_ROWS}"
-    open_to_others = approximation == "auto" and type(estimator.n_inducing) is str and latent.device is None
+    open_to_others = approximation == "auto" and type(estimator.n_inducing) is str and not refusal(latent)
     if open_to_others and d <= NEIGHBOUR_COLUMNS and n > gates.NEIGHBOUR_POINTS:
         few = replace(points, most_points=gates.NEIGHBOUR_POINTS)
         yield few

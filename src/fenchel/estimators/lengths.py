@@ -29,7 +29,7 @@ from ..linalg.machine import physical_memory
 from ..scaled_kernels import ScaledMatern, ScaledRBF
 
 if TYPE_CHECKING:
-    from .gaussian_process import KernelLatent
+    from .kernel_latent import KernelLatent
 
 # -- What a Gaussian process of many rows will cost, said before the work begins -------------------
 # memory  ~ (5 + 3 C) N^2 doubles to learn the kernel, (3 + 1.2 C) N^2 to keep it,      C latent functions
@@ -199,7 +199,7 @@ def kernel_starts(target: Target, weights: Any, latent: KernelLatent) -> list[An
     likelihood = target.likelihood
     rows, w = few_rows(known_of_rows(target, latent), weights, _ROWS)
     X = latent.X[rows]
-    kernels = default_kernels(X, target.scale**2)
+    kernels = default_kernels(X[:, latent.numeric], target.scale**2)
     families = [[replace(latent, kernel=kernel, X=X).family() for kernel in some] for some in kernels]
     evidence = Evidence(likelihood.take(rows), families[0][0], target.y[rows], weights=w, tol=_ROUGH, own=False)
 

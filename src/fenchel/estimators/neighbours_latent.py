@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from ..files import searched
 from ..gmrf.kernel_neighbours import N_NEIGHBORS, NeighbourCovariance
 from ..hyperparameters import Family, Learned
 from ..inputs.observations import Target
-from ..kernels import column_lengths
+from ..kernels import column_lengths, is_compound
 from ..posterior import Posterior
-from .gaussian_process import KernelLatent
-from .latent import fitted_at, with_prior
+from ..priors.base import NewRows
+from .kernel_latent import KernelLatent
+from .latent import fitted_at
 
 LEARNING_TOL = 1e-8  # relative gap of the fits that learn theta, at least: beyond, a pass over many rows buys nothing
 _ROUNDS = 3  # times that neighbours are chosen and theta is learned, at most
@@ -85,9 +86,10 @@ class NeighboursLatent(KernelLatent):
         return self._with_neighbours(self.n_neighbors, lengths)
 
     def _with_neighbours(self, m: int, lengths: np.ndarray) -> NeighbourCovariance:
-        own: dict[str, Any] = {"offset": np.reshape(self.mean, (1, -1)), "level": self.level, "lengths": lengths}
-        out = NeighbourCovariance(self.kernel, self.X, m, **own)
-        return with_prior(out, range(1, self.kernel.n_dims)) if self.shrinks else out
+        return cast(
+            "NeighbourCovariance",
+            self.shrunk(NeighbourCovariance(self.kernel, self.X, m, lengths=lengths, **self.beside)),
+        )
 
     @cached_property
     def family_in_place(self) -> NeighbourCovariance:
@@ -137,6 +139,10 @@ class NeighboursLatent(KernelLatent):
     def new_rows(self, theta: np.ndarray, table: np.ndarray) -> Any:
         return self.family_in_place.new_rows(theta[: self.kernel.n_dims], table)
 
+    def trend_rows(self, theta: np.ndarray) -> NewRows:
+        T = self.trend.coefficients()
+        return NewRows(design=np.hstack([np.zeros((len(T), len(self.family_in_place.process.X))), T]))
+
     def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
         """W V W', and what the rows of the fit leave."""
         own, family = theta[: self.kernel.n_dims], self.family_in_place
@@ -149,11 +155,21 @@ class NeighboursLatent(KernelLatent):
         return (table[i : i + _BLOCK] for i in range(0, table.shape[0], _BLOCK))
 
 
+def refusal(latent: KernelLatent) -> tuple[str, str, str] | None:
+    """What of a latent nearest neighbours do not take: what was given, what is expected, and advice."""
+    if latent.device is not None:
+        return f"device {latent.device}", "device=None and X as numpy has it", 'approximation="inducing" uses devices.'
+    if is_compound(latent.kernel):
+        return "a kernel for each class", "one kernel for all classes", ""
+    if latent.levels is not None:
+        return "columns of levels", "columns of numbers", 'approximation="inducing" takes levels.'
+    return None
+
+
 def by_neighbours(where: str, latent: KernelLatent, n_neighbors: Any) -> NeighboursLatent:
     """The latent by nearest neighbours, which are looked for in the memory of the host."""
     m = count(where, "n_neighbors", n_neighbors, 1)
-    if latent.device is not None:
-        got = f'approximation="neighbours" on device {latent.device}'
-        raise problem(where, got, "device=None and X as numpy has it", 'approximation="inducing" uses devices.')
-    same = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks)
-    return NeighboursLatent(*same, n_neighbors=m)
+    if (refused := refusal(latent)) is not None:
+        got, expected, advice = refused
+        raise problem(where, f'approximation="neighbours" with {got}', expected, advice)
+    return NeighboursLatent(**latent.shared(), n_neighbors=m)

@@ -80,19 +80,21 @@ def check_targets(where: str, n_targets: Any, seen: int) -> None:
 # -- several outputs --------------------------------------------------------------------------------
 def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, weights: Any) -> None:
     """Learn one kernel and one noise from all outputs, and fit each with them: ``model.outputs_``."""
+    from .mean_functions import check_mean, known_mean, mean_at, read_trend
+
     name = type(model).__name__
     _check_options(name, model, X)
     units = [units_of(model.normalize_y, y, weights) for y in Y.T]
+    check_mean(model)
     means = [
-        np.average(y, weights=weights) if model._centred else unit.mean + unit.sd * float(model.mean or 0.0)
+        np.average(y, weights=weights) if model._centred else mean_at(known_mean(model, unit), X)
         for y, unit in zip(Y.T, units, strict=True)
     ]
     sds = np.array([unit.sd for unit in units])
-    Z = (Y - means) / sds
+    Z = (Y - np.stack([np.broadcast_to(mean, len(X)) for mean in means], axis=1)) / sds
     size = float(np.mean([Gaussian.scale_of(z, weights) ** 2 for z in Z.T]))
-    level = model.intercept_variance * size if model.fit_intercept else 0.0
     kernel, start, learns_noise = _start(model, X, Z, weights, size)
-    family = KernelCovariance(kernel, X, level=level)
+    family = KernelCovariance(kernel, X, **read_trend(model, X, size**0.5, weights))
     noise = Gaussian(start)
     evidence = Evidence(noise, family, Z[:, 0], weights=weights, own=learns_noise)
     rows = GaussianRows(evidence, family, Z)
@@ -109,7 +111,7 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
     kept = {"theta": evidence.start, "gradient": np.zeros(evidence.start.size), "n_evaluations": 1}
     found: dict[str, Any] = searched("outputs", search, _as_it_is, _as_it_is) if learned else kept
     theta = np.asarray(found["theta"], dtype=np.float64)
-    _keep(model, X, Y, weights, kernel.clone_with_theta(theta[: kernel.n_dims]), theta, level, sds)
+    _keep(model, X, Y, weights, kernel.clone_with_theta(theta[: kernel.n_dims]), theta, size, sds)
     model.theta_names_ = evidence.names
     gradient = np.asarray(found["gradient"])
     model._at_bounds = entries_at_bounds(evidence.bounds, theta, gradient, _GTOL)[0]
@@ -129,6 +131,8 @@ def _check_options(where: str, model: GaussianProcessRegressor, X: np.ndarray) -
     advice = "sklearn.multioutput.MultiOutputRegressor(model) fits each column by itself."
     if not (model.likelihood == "gaussian" or type(model.likelihood) is Gaussian):
         raise problem(where, f"several outputs and likelihood = {model.likelihood!r}", '"gaussian"', advice)
+    if model._levels is not None:
+        raise problem(where, "several outputs and columns of levels", "one output, or numbers alone", advice)
     many = model.approximation is not None and len(X) > gates.INDUCING_ROWS
     if model.integrate or model.approximation in ("inducing", "neighbours") or many:
         got = f"several outputs of {len(X)} rows with integrate= or an approximation"
@@ -209,7 +213,7 @@ def _keep(
     weights: Any,
     kernel: Any,
     theta: np.ndarray,
-    level: float,
+    size: float,
     sds: np.ndarray,
 ) -> None:
     """Fit each output at what was learned, and keep the sums as attributes."""
@@ -219,8 +223,8 @@ def _keep(
     models = []
     for y, sd in zip(Y.T, sds, strict=True):
         one = clone(model).set_params(kernel=kernel, optimizer=None, n_targets=None, warm_start=False)
-        if level > 0.0:
-            one.set_params(intercept_variance=level * sd**2 / Gaussian.scale_of(y, weights) ** 2)
+        scale = size * sd**2 / Gaussian.scale_of(y, weights) ** 2  # variances are in units of that of y
+        one.set_params(intercept_variance=scale * model.intercept_variance, slope_variance=scale * model.slope_variance)
         if variance is not None:
             one.set_params(likelihood=Gaussian(variance * sd**2))
         elif model.alpha is None and model.likelihood == "gaussian":
@@ -228,7 +232,7 @@ def _keep(
         models.append(one.fit(X, y, sample_weight=weights))
     model.outputs_ = models
     model.X_train_, model._latent = models[0].X_train_, models[0]._latent
-    model.mean_ = np.array([one.mean_ for one in models])
+    model.mean_ = model.mean if callable(model.mean) else np.array([one.mean_ for one in models])
     model.likelihood_ = models[0].likelihood_ if variance is None else Gaussian(variance)
     model.elbo_, model.gap_ = sum(one.elbo_ for one in models), sum(one.gap_ for one in models)
     model.approximation_, model.approximation_loss_ = None, 0.0
@@ -267,12 +271,18 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
     from .chosen_kernel import own_kernel
+    from .mean_functions import check_mean, known_mean, mean_at
 
+    check_mean(model)
     if model.likelihood != "gaussian" and type(model.likelihood) is not Gaussian:
         raise NotFittedError(f"{type(model).__name__} is not fitted yet: only Gaussian noise has predictions a priori.")
     kernel = ConstantKernel() * RBF() if model.kernel is None else own_kernel(type(model).__name__, model.kernel, X)
-    mean = 0.0 if model._centred else float(model.mean or 0.0)
-    return np.full(len(X), mean), np.asarray(evaluate(kernel, X))
+    if isinstance(model.mean, str) and model.mean == "linear":
+        raise NotFittedError(
+            f'{type(model).__name__} is not fitted yet: mean="linear" is in units of the columns of fit.'
+        )
+    mean = 0.0 if model._centred else mean_at(known_mean(model), X)
+    return np.broadcast_to(mean, len(X)), np.asarray(evaluate(kernel, X))
 
 
 def prior_prediction(model: GaussianProcessRegressor, X: np.ndarray, return_std: bool, return_cov: bool) -> Any:

@@ -45,10 +45,12 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         censored), "beta" (proportions), "binomial", "bernoulli", "probit" (successes), "ordinal", "ordinal-probit"
         (levels; the cutpoints start at the link of the cumulative frequencies). Its own parameters are learned, but for
         the degrees of freedom of "student-t", which stay at 4: ``fenchel.StudentT(learn_df=True)`` learns them too.
-    mean : "link" or float
+    mean : "link", "zero", "constant", "linear", float or callable
         The prior mean of eta: the link of the overall mean of y (0 for ordered levels, whose cutpoints carry it; the
         median for heavy-tailed noise), or a number. Of "weibull" it is that of the hazard shape t^(shape-1) exp(eta),
-        t in the units of y, as are all that is reported of eta.
+        t in the units of y, as are all that is reported of eta. "constant" is "link" with
+        ``fit_intercept``. "zero", "linear" and a function of X are as in ``GaussianProcessClassifier``, slopes in units
+        of the standard deviation of y where eta is on its scale.
     bound : str
         "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
     optimizer : "fmin_l_bfgs_b" or None
@@ -65,12 +67,12 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         ``sample_y`` and ``predict_quantiles`` are of the function. In units of y, or of (y - mean) / sd with
         ``normalize_y``. Default: the noise is learned, and predictions are of the y that will be seen.
     normalize_y : bool
-        Whether the kernel, ``alpha`` and a ``mean`` that is a number are in units of (y - mean) / sd. A kernel that is
-        not given is in units of y by itself.
+        Whether the kernel, ``alpha`` and a ``mean`` that is a number or a function are in units of (y - mean) / sd.
+        Slopes of mean="linear" are those of y. A kernel that is not given is in units of y by itself.
     n_targets : int, optional
         How many columns y has; before ``fit`` it says of how many outputs ``predict`` and ``sample_y`` are.
     n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate, n_jobs
-    approximation, n_inducing, loss, n_neighbors, device
+    approximation, n_inducing, loss, n_neighbors, device, slope_variance, categorical_features
         As in ``GaussianProcessClassifier``.
 
     y may have several columns (N, J): outputs with one kernel and one noise, independent given these. Answers then have
@@ -82,7 +84,9 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
     kernel_choice_ : DataFrame or None
         As in ``GaussianProcessClassifier``.
     likelihood_ : the likelihood with its learned parameters
-    mean_ : float
+    mean_ : float, or the function that was given
+    coef_, coef_std_ : arrays (D,), of mean="linear"
+    intercept_, intercept_std_ : float
     classes_ : the labels in order, of "bernoulli", "probit" and the ordinal ones
     approximation_, approximation_loss_
     X_train_, n_features_in_, feature_names_in_
@@ -103,7 +107,7 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
     (True, True)
     """
 
-    mean: str | float = "link"
+    mean: Any = "link"
     alpha: Any = None
     normalize_y: bool = False
     n_targets: int | None = None

@@ -121,6 +121,9 @@ class Encoder:
 
     def _kernel(self, x: Any, where: str) -> Json:
         word = type(x).__name__
+        statement = statement_of(x)
+        if statement is not None:
+            return self._statement(statement, where)
         if word not in _KERNELS or type(x).__module__ != _KERNEL_MODULE:
             raise cannot_save(x, where)
         return ["kernel", word, self.value(x.get_params(deep=False), where)]

@@ -28,7 +28,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 PACKAGES = (  # of fenchel, whose words a file may use
     *("likelihoods", "priors", "hyperparameters", "gmrf", "terms", "models", "estimators", "inference", "solvers"),
-    *("distributed", "iterative", "factors"),
+    *("distributed", "iterative", "factors", "category_kernels"),
 )
 NEVER = frozenset({"n_jobs", "checkpoint", "callback"})  # arguments that start processes, open files or run functions
 _makers: dict[str, Callable[..., Any]] = {}
@@ -205,6 +205,22 @@ def _using(journal: _Journal) -> Iterator[_Journal]:
         _journal.reset(token)
 
 
+@contextmanager
+def _as_it_was(estimator: Any = None) -> Iterator[None]:
+    """An estimator whose fit fails stays as it was; one that is interrupted may keep the best fit so far."""
+    if not isinstance(estimator, StatedEstimator):
+        yield
+        return
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException as error:
+        if getattr(error, "finished", None) is None:
+            vars(estimator).clear()
+            vars(estimator).update(before)
+        raise
+
+
 # -- calls --------------------------------------------------------------------------------------------------
 def stated(*not_kept: str) -> Callable[[F], F]:
     """Make what a function returns remember the call; arguments that only say how to search are not kept."""
@@ -217,7 +233,7 @@ def stated(*not_kept: str) -> Callable[[F], F]:
         def call(*arguments: Any, **options: Any) -> Any:
             if _journal.get() is not None:  # a part of another call, which is the one to be kept
                 return function(*arguments, **options)
-            with _using(_Journal()) as journal:
+            with _using(_Journal()) as journal, _as_it_was(*arguments[:1]):
                 result = function(*arguments, **options)
             bound = parameters.bind(*arguments, **options)
             for name in not_kept:

@@ -1,6 +1,6 @@
 """A Gaussian process of any kernel at the rows X by nearest neighbours (``vecchia.py``): a family of sparse priors.
 
-    eta = offset + level + f(x),    level ~ N(0, v),    f ~ N(0, Q^-1),    Q = sum_i w_i w_i' / v_i,   w_i = (1, -b_i)
+    eta = offset + H u + f(x),    u ~ N(0, I) (``priors/trends.py``),    f ~ N(0, Q^-1),    Q = sum_i w_i w_i' / v_i,   w_i = (1, -b_i)
 
 With K the covariance of a point and its neighbours, b = K_NN^-1 k_N and v = k - k_N' b. For g = G w on these points,
 G = dP/dQ, y = K_NN^-1 g_N and c = w' g / v^2 the slopes need one contraction with dK for each point:
@@ -134,7 +134,7 @@ class NeighbourCovariance(KernelCovariance):
 
     Parameters
     ----------
-    kernel, X, offset, log_prior, level : as in ``KernelCovariance``
+    kernel, X, offset, log_prior, level, slopes, centre : as in ``KernelCovariance``
     n_neighbors : int
         How many rows each one is conditioned on, among those before it in an order that is spread out.
     lengths : array (D,), optional
@@ -164,10 +164,12 @@ class NeighbourCovariance(KernelCovariance):
         offset: ArrayLike = 0.0,
         log_prior: Any = None,
         level: float = 0.0,
+        slopes: ArrayLike | None = None,
+        centre: ArrayLike = 0.0,
         lengths: ArrayLike | None = None,
         knots: int | None = None,
     ) -> None:
-        super().__init__(kernel, X, offset=offset, log_prior=log_prior, level=level)
+        super().__init__(kernel, X, offset=offset, log_prior=log_prior, level=level, slopes=slopes, centre=centre)
         m, (n_rows, d) = count("NeighbourCovariance", "n_neighbors", n_neighbors, 1), self.X.shape
         near = column_lengths(kernel, np.asarray(self.X)) if lengths is None else lengths
         self.lengths = np.array(np.broadcast_to(numeric("NeighbourCovariance", "lengths", near), (d,)))
@@ -200,26 +202,26 @@ class NeighbourCovariance(KernelCovariance):
         return self._last[1]
 
     def precision(self, theta: np.ndarray) -> sp.csc_array:
-        """Q of the values at the different rows, in their order, and of the level behind them."""
+        """Q of the values at the different rows, in their order, and of the weights of the trend behind them."""
         process, (weights, left) = self.process, self._conditionals(theta)
         n, m = weights.shape
         data = process.values(weights, left, np.zeros((0, n, m)), np.zeros((0, n)))[0]
-        if not self.level:
-            return sp.csc_array((data, process.indices, process.indptr), shape=(n, n))
-        indices, indptr = np.append(process.indices, n), np.append(process.indptr, data.size + 1)
-        return sp.csc_array((np.append(data, 1.0 / self.level), indices, indptr), shape=(n + 1, n + 1))
+        extra = self.trend.size
+        indices = np.concatenate([process.indices, n + np.arange(extra)])
+        indptr = np.concatenate([process.indptr, data.size + 1 + np.arange(extra)])
+        return sp.csc_array((np.append(data, np.ones(extra)), indices, indptr), shape=(n + extra, n + extra))
 
     def at(self, theta: np.ndarray) -> SparsePrecision:  # type: ignore[override]
         Q, n = self.precision(np.asarray(theta, dtype=np.float64)), len(self.rows_seen)
         if self._prior is None:
             seen = sp.csr_array((np.ones(n), self.rows_seen, np.arange(n + 1)), shape=(n, len(self.process.X)))
-            self._prior = SparsePrecision(Q, design=self._with_level(seen))
+            self._prior = SparsePrecision(Q, design=self._with_trend(seen, np.asarray(self.X)))
         out = self._prior.reweighted(Q)
-        out.offset = offset_at("NeighbourCovariance", self.offset, n) if np.ndim(self.offset) == 2 else self.offset
+        out.offset = self.offset_of(n)
         return out
 
-    def _with_level(self, design: sp.csr_array) -> sp.csr_array:
-        return sp.csr_array(sp.hstack([design, np.ones((design.shape[0], 1))])) if self.level else design
+    def _with_trend(self, design: sp.csr_array, X: np.ndarray) -> sp.csr_array:
+        return sp.csr_array(sp.hstack([design, self.trend.columns(X)])) if self.trend.size else design
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         G = sp.csc_array(sum(solution.posterior.adjoint().precision))
@@ -240,9 +242,10 @@ class NeighbourCovariance(KernelCovariance):
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (N, D), given the nearest of the different rows."""
-        design, left = self._given(theta, self._checked(table))
-        offset = offset_at("NeighbourCovariance", self.offset, design.shape[0])
-        return NewRows(design=self._with_level(design), offset=offset, extra_variance=left)
+        X = self._checked(table)
+        design, left = self._given(theta, X)
+        offset = self.offset(X) if callable(self.offset) else offset_at("NeighbourCovariance", self.offset, len(X))
+        return NewRows(design=self._with_trend(design, X), offset=offset, extra_variance=left)
 
     def _checked(self, table: Any) -> np.ndarray:
         X = numeric("NeighbourCovariance", "new rows", table)

@@ -3,6 +3,7 @@
 """
 
 from .base import Family, Learned, SearchEnding
+from .class_kernels import ClassKernels
 from .evidence import Evidence
 from .grid import Grid, grid
 from .inducing_covariance import InducingCovariance
@@ -16,6 +17,7 @@ from .weights import Relevance, WeightVariances, learn_relevance
 
 __all__ = [
     "ApproximationLoss",
+    "ClassKernels",
     "Evidence",
     "Family",
     "Grid",

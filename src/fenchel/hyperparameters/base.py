@@ -82,6 +82,10 @@ class Family(Stated, ABC):
         """
         return None
 
+    def is_answer(self, entry: int, side: str) -> bool:
+        """Whether an entry of theta at a bound is an answer rather than an obstacle."""
+        return self.prunes and side == "lower"
+
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """log p(theta) and its gradient: the family's ``_log_prior``, or flat."""
         theta = np.asarray(theta, dtype=np.float64)

@@ -108,8 +108,7 @@ class GaussianRows:
         G -= J * (lower + lower.T)
         G.flat[:: N + 1] -= J * own
         G *= 0.5
-        level = self.family.level
-        gradient = contract(self.family._set(first), self.family.X, G, K - level if level else K)
+        gradient = contract(self.family._set(first), self.family.X, G, self.family.without_trend(K))
         if self.learns_noise:
             slope = float(np.diagonal(G) @ noise) - 0.5 * J * float(np.sum(self.weight - 1.0))
             gradient = np.append(gradient, slope)

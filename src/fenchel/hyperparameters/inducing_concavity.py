@@ -101,10 +101,10 @@ class _Concavity(PairSums):
         quadratic = self.quadratic(np.random.default_rng(0))[0]
 
         def coupling(some: slice, others: slice) -> Array:
-            K = self.kernel_block(some, others) + self.level
+            K = self.rows.trend.add_to(self.kernel_block(some, others), self.X[some], self.X[others])
             return (d[some] @ ((K * (GV[some, :] @ G[others, :].T)) @ d[others]))[None]
 
         a = max(0.0, float(self.every_pair(coupling)[0]))
-        b = float(xp.abs(d) @ xp.sqrt((variances(self.kernel, self.X) + self.level) * T))
+        b = float(xp.abs(d) @ xp.sqrt((variances(self.kernel, self.X) + self.rows.trend.variances(self.X)) * T))
         spreads = 0.5 * (np.sqrt(0.5 * squares) + np.sqrt(a + b * b)) ** 2
         return gain, 0.5 * (max(0.0, quadratic) + float(moved @ moved)), float(spreads)

@@ -34,7 +34,7 @@ class InducingCovariance(KernelCovariance):
 
     Parameters
     ----------
-    kernel, X, offset, log_prior, level : as in ``KernelCovariance``
+    kernel, X, offset, log_prior, level, slopes, centre : as in ``KernelCovariance``
     points : array (M, D)
         The inducing points, the same at every theta; ``with_points`` has others.
 
@@ -59,8 +59,10 @@ class InducingCovariance(KernelCovariance):
         offset: ArrayLike = 0.0,
         log_prior: Any = None,
         level: float = 0.0,
+        slopes: ArrayLike | None = None,
+        centre: ArrayLike = 0.0,
     ) -> None:
-        super().__init__(kernel, X, offset=offset, log_prior=log_prior, level=level)
+        super().__init__(kernel, X, offset=offset, log_prior=log_prior, level=level, slopes=slopes, centre=centre)
         where = "InducingCovariance"
         self.points = finite(where, "points", numeric(where, "points", points))
         if self.points.ndim != 2 or self.points.shape[1] != self.X.shape[1] or self.points.size == 0:
@@ -78,7 +80,8 @@ class InducingCovariance(KernelCovariance):
     def with_rows(self, rows: np.ndarray) -> InducingCovariance:
         """The same family for some of the rows."""
         out = copy(self)
-        offset = self.offset[rows] if np.ndim(self.offset) and np.shape(self.offset)[0] > 1 else self.offset  # type: ignore[index]
+        several = not callable(self.offset) and np.ndim(self.offset) and np.shape(self.offset)[0] > 1
+        offset = self.offset[rows] if several else self.offset  # type: ignore[index]
         out.X, out.offset, out._last = self.X[rows], offset, None
         out.restate(X=out.X, offset=offset)
         return out
@@ -91,10 +94,9 @@ class InducingCovariance(KernelCovariance):
         theta = np.array(theta, dtype=np.float64)
         if self._last is None or not np.array_equal(self._last[0], theta):
             self._last = None  # its features leave before the next are made
-            offset = self.offset
-            if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
-                offset = offset_at("InducingCovariance", offset, len(self.X))
-            self._last = theta, InducingPoints(self.kernel_at(theta), self.X, self.points, offset, self.level)
+            offset = self.offset_of(len(self.X))
+            made = InducingPoints(self.kernel_at(theta), self.X, self.points, offset, **self.trend.arguments)
+            self._last = theta, made
         return self._last[1]
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
@@ -122,7 +124,7 @@ class InducingCovariance(KernelCovariance):
         rows = self.at(theta).rows
         there = asarray(X, rows.U)
         G = rows.at(there)[:]
-        offset = offset_at("InducingCovariance", self.offset, X.shape[0])
+        offset = self.offset(X) if callable(self.offset) else offset_at("InducingCovariance", self.offset, len(X))
         return NewRows(design=G, offset=offset, extra_variance=to_numpy(rows.remainder(G, there)))
 
     @classmethod
@@ -158,7 +160,7 @@ def row_slopes(
     """<A L^-1, dK_NM> - 1/2 lam' d diag(K) of some rows X, with their features G and A = adjoint(G) of the points."""
     kernel, Z = rows.kernel, rows.points
     K = cross(kernel, X, Z)
-    G = rows.of_cross(K)
+    G = rows.of_cross(K, X)
     A = adjoint(G)[:, : Z.shape[0]]
     slopes = cross_slopes(kernel, X, Z, A @ rows.U.T, K) + variance_slopes(kernel, X, -0.5 * lam)
     return slopes, G, A

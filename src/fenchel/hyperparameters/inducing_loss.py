@@ -144,7 +144,7 @@ class PairSums:
 
     def __init__(self, prior: InducingPoints, alpha: Array, lam: Array) -> None:
         rows = prior.rows
-        self.rows, self.kernel, self.level, self.M = rows, prior.kernel, prior.level, rows.points.shape[0]
+        self.rows, self.kernel, self.M = rows, prior.kernel, rows.points.shape[0]
         sites = to_numpy(alpha).any(axis=1) | to_numpy(lam).any(axis=1)
         self.index = np.flatnonzero(sites)  # others count for nothing
         self.n = len(self.index)
@@ -160,7 +160,7 @@ class PairSums:
         return self._drawn(u, int(max(FEWEST_DRAWS, PAIRS / self.n)), rng)
 
     def kernel_block(self, some: Any, others: slice) -> Array:
-        """K without the level: white noise of a row with itself included."""
+        """K without the trend: white noise of a row with itself included."""
         K = cross(self.kernel, self.X[some], self.X[others])
         numbers = np.arange(some.start, some.stop) if type(some) is slice else to_numpy(some)
         inside = np.flatnonzero((numbers >= others.start) & (numbers < others.stop))
@@ -241,7 +241,7 @@ class PairSums:
 
         def strip(some: np.ndarray) -> np.ndarray:
             at = asarray_rows(some, self.X)
-            G = self.rows.of_cross(cross(self.kernel, self.X[at], self.rows.points))[:, : self.M]
+            G = self.rows.of_cross(cross(self.kernel, self.X[at], self.rows.points), self.X[at])[:, : self.M]
             left = -(G @ inner)  # R alpha = K alpha - G (G' alpha)
             for others in everyone:
                 left = left + self.kernel_block(at, others) @ self.alpha[others]

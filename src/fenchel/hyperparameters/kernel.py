@@ -1,7 +1,7 @@
 """Families of dense covariances: a fixed one times a variance, and a kernel of scikit-learn.
 
     ScaledCovariance   Sigma = e^theta K                      d elbo / d theta = sum_ij dP/dSigma_ij Sigma_ij
-    KernelCovariance   Sigma = kernel(X) + level 11'          d elbo / d theta = sum_ij G_ij dK_ij/dtheta
+    KernelCovariance   Sigma = kernel(X) + H H'               d elbo / d theta = sum_ij G_ij dK_ij/dtheta
 
 theta is the log of a variance, or the kernel's own. G = dP/dSigma is summed over the predictors and contracted without
 a tensor (``kernels.py``).
@@ -21,6 +21,7 @@ from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
 from ..linalg.machine import one_thread
 from ..priors.base import NewRows, Prior
 from ..priors.latent_priors import DenseCovariance, checked_covariance
+from ..priors.trends import Trend
 from ..solvers.solution import Solution
 from .base import Family, log_bounds, offset_at
 
@@ -101,10 +102,14 @@ class KernelCovariance(Family):
         Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
     X : array (L, D)
         numpy, or torch: kernels, fits and gradients are computed where it lives.
-    mean, design, offset : as in ``DenseCovariance``; the offset also (1, C), the same for every row
+    mean, design, offset : as in ``DenseCovariance``
+        The offset also (1, C), the same for every row, or a function of X that gives (N, C), for new rows too.
     level : float
         Prior variance of a constant added to the function: it is integrated out with the function itself. New points
         share it: add it to their covariance with the latents, and to their own variance.
+    slopes, centre : arrays (D,), optional
+        Prior standard deviation of a slope of each column, and where the slopes add nothing: a linear mean, which is
+        integrated out with the constant (``priors/trends.py``).
     log_prior : callable, optional
         theta -> (log density, gradient); see ``hyperparameters.priors``.
 
@@ -127,6 +132,8 @@ class KernelCovariance(Family):
         offset: ArrayLike = 0.0,
         log_prior: Any = None,
         level: float = 0.0,
+        slopes: ArrayLike | None = None,
+        centre: ArrayLike = 0.0,
     ) -> None:
         if not hasattr(kernel, "clone_with_theta"):
             got = f"kernel is a {type(kernel).__name__}"
@@ -139,9 +146,9 @@ class KernelCovariance(Family):
             raise problem("KernelCovariance", got, "(L, D)", "Use x[:, None] for one input.")
         self.kernel, self.X = kernel, rows
         self.mean, self.design, self.offset = mean, design, offset
-        if not 0.0 <= level < np.inf:
-            raise problem("KernelCovariance", f"level = {level!r}", "a variance, 0 or above")
-        self.level, self._log_prior = float(level), log_prior
+        self.trend, self._log_prior = Trend("KernelCovariance", level, slopes, centre), log_prior
+        if slopes is not None and self.trend.slopes.size != rows.shape[1]:
+            raise problem("KernelCovariance", f"slopes has shape {self.trend.slopes.shape}", f"({rows.shape[1]},)")
         self._known: tuple[np.ndarray, Array] | None = None  # the last theta, Sigma
         self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
         self._places: list[tuple[Any, str, int]] | None = None
@@ -162,6 +169,11 @@ class KernelCovariance(Family):
                 out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
         return tuple(out)
 
+    def is_answer(self, entry: int, side: str) -> bool:
+        """Levels that are alike or have nothing in common, and effects that are none."""
+        word = self.names[entry].split("[")[0].rpartition("__")[2]
+        return word == "own_share" or (word == "variance" and side == "lower")
+
     def _set(self, theta: np.ndarray) -> Any:
         """One copy of the kernel, set to theta."""
         if self._scratch is None:
@@ -181,10 +193,15 @@ class KernelCovariance(Family):
         if self._known is None or not np.array_equal(self._known[0], theta):
             self._known = None  # its matrix leaves before the next is made
             self._known = theta, self.matrix(theta)
-        offset = self.offset
-        if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
-            offset = offset_at("KernelCovariance", offset, len(self.X) if self.design is None else self.design.shape[0])
-        return DenseCovariance.trusted(self._known[1], self.mean, self.design, offset)
+        n = len(self.X) if self.design is None else self.design.shape[0]
+        return DenseCovariance.trusted(self._known[1], self.mean, self.design, self.offset_of(n))
+
+    def offset_of(self, n: int) -> Any:
+        """The offset of the n rows of the fit."""
+        if callable(self.offset):
+            return self.offset(self.X)
+        same = np.ndim(self.offset) == 2 and np.shape(self.offset)[0] == 1
+        return offset_at("KernelCovariance", self.offset, n) if same else self.offset
 
     def matrix(self, theta: np.ndarray) -> Array:
         """Sigma at theta (L, L), which is a covariance."""
@@ -193,12 +210,13 @@ class KernelCovariance(Family):
         known = is_covariance(kernel, self.X.shape[1])
         if not known:
             checked_covariance("KernelCovariance", f"the matrix of {kernel} at X", K, stacked=False)
-        if not self.level:
+        if not self.trend.size:
             return K
-        if not known:  # a user's kernel may keep its K
-            return K + self.level
-        K += self.level
-        return K
+        return self.trend.add_to(K if known else K + 0.0, self.X)  # a user's kernel may keep its K
+
+    def without_trend(self, Sigma: Array) -> Array:
+        """The kernel's part of Sigma at X."""
+        return Sigma if not self.trend.size else -self.trend.add_to(-Sigma, self.X)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= gates.ONE_THREAD_ROWS):
@@ -206,11 +224,13 @@ class KernelCovariance(Family):
             G = blocks.pop(0)
             while blocks:
                 G = G + blocks.pop(0)
-            kernel, Sigma = self._set(np.asarray(theta, dtype=np.float64)), None
-            if self._known is not None and np.array_equal(self._known[0], theta):
-                whole = self._known[1]
-                Sigma = whole - self.level if self.level else whole
-            return contract(kernel, self.X, G, Sigma)
+            known = self._known is not None and np.array_equal(self._known[0], theta)
+            return self.contracted(theta, G, self._known[1] if known else None)  # type: ignore[index]
+
+    def contracted(self, theta: np.ndarray, G: Array, Sigma: Array | None = None) -> np.ndarray:
+        """sum_ij G_ij dSigma_ij/dtheta; ``Sigma`` at theta where it is known already."""
+        kernel = self._set(np.asarray(theta, dtype=np.float64))
+        return contract(kernel, self.X, G, None if Sigma is None else self.without_trend(Sigma))
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (M, D), by its covariance with the latents."""
@@ -219,14 +239,16 @@ class KernelCovariance(Family):
         if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
             raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
         return NewRows(
-            cross=evaluate(kernel, there, self.X) + self.level if self.level else evaluate(kernel, there, self.X),
-            variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0) + self.level,
-            offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
+            cross=self.trend.add_to(evaluate(kernel, there, self.X), there, self.X),
+            variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0)
+            + np.asarray(self.trend.variances(to_numpy(there))),
+            offset=self.offset(X) if callable(self.offset) else offset_at("KernelCovariance", self.offset, len(X)),
         )
 
     def covariance_at(self, theta: np.ndarray, table: np.ndarray) -> Array:
         """The prior covariance (M, M) of the function at inputs ``table`` (M, D)."""
-        return evaluate(self._set(np.asarray(theta, dtype=np.float64)), asarray(table, self.X)) + self.level
+        there = asarray(table, self.X)
+        return self.trend.add_to(evaluate(self._set(np.asarray(theta, dtype=np.float64)), there), there)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> KernelCovariance:
@@ -250,10 +272,12 @@ def places(kernel: Any) -> list[tuple[Any, str, int]] | None:
     """
     from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
 
+    from ..category_kernels import OnColumns
+
     own = getattr(type(kernel), "theta", None)
     if own is Kernel.theta and type(kernel).set_params is Kernel.set_params:
         return [(kernel, h.name, h.n_elements) for h in kernel.hyperparameters if not h.fixed]
-    if own is Exponentiation.theta:
+    if own in (Exponentiation.theta, OnColumns.theta):
         return places(kernel.kernel)
     if own is not KernelOperator.theta:
         return None

@@ -4,7 +4,7 @@
 
 The process itself has covariance K >= Q; e stands for what the points do not explain, and is not learned from. The
 jitter is 1e-10 of the variances: it makes u a noisy view of the function at the points, and so leaves K - Q positive.
-A level adds a constant ~ N(0, level) as one more weight, exactly.
+A trend (a constant ~ N(0, level), slopes of columns) has weights of its own, exactly: the last columns of the design.
 
 Rows of G are kept where they fit into memory, else made again from the kernel in every pass, a block at a time.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import finite, numeric, problem, scalar
+from ..checks import finite, numeric, problem
 from ..cross_kernels import cross, variances
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
@@ -27,6 +27,7 @@ from ..linalg.matrix_designs import Dense, array_design, stripes
 from .base import Predictors, Prior
 from .latent_priors import LatentPrior, in_smaller_space
 from .predictors import Latents
+from .trends import Trend
 
 JITTER = 1e-10  # of the variances of the process at the points
 _MOST_JITTER = 1e-4  # a kernel that needs more is no covariance
@@ -57,7 +58,7 @@ def whitening(K: Array, jitter: float = JITTER) -> tuple[Array, float]:
 
 
 class FeatureRows:
-    """Rows of [G, sqrt(level) 1] for inputs X: a block is made when it is asked for.
+    """Rows of [G, H] for inputs X, H those of the trend: a block is made when it is asked for.
 
     Attributes
     ----------
@@ -67,26 +68,26 @@ class FeatureRows:
         L^-T, upper triangular.
     """
 
-    def __init__(self, kernel: Any, X: Array, points: Array, U: Array, level: float) -> None:
-        self.kernel, self.X, self.points, self.U, self.level = kernel, X, points, U, level
-        self.shape = (X.shape[0], points.shape[0] + (level > 0.0))
+    def __init__(self, kernel: Any, X: Array, points: Array, U: Array, trend: Trend) -> None:
+        self.kernel, self.X, self.points, self.U, self.trend = kernel, X, points, U, trend
+        self.shape = (X.shape[0], points.shape[0] + trend.size)
         self.stripes = stripes(U) if is_numpy(U) else []
 
     def __getitem__(self, rows: Any) -> Any:
-        K = cross(self.kernel, self.X[rows, :], self.points)
-        return self.of_cross(K)
+        X = self.X[rows, :]
+        return self.of_cross(cross(self.kernel, X, self.points), X)
 
-    def of_cross(self, K: Array) -> Array:
-        """Rows of [G, sqrt(level) 1] from those of K_NM."""
+    def of_cross(self, K: Array, X: Array) -> Array:
+        """Rows of [G, H] from those of K_NM at inputs X."""
         xp = namespace(K)
         if not is_numpy(K):
-            ones = 0.0 * K[:, :1] + self.level**0.5
-            return xp.concat([K @ self.U, ones], axis=1) if self.level else K @ self.U
+            return xp.concat([K @ self.U, self.trend.columns(X)], axis=1) if self.trend.size else K @ self.U
         m = self.points.shape[0]
         out = np.empty((K.shape[0], self.shape[1]))
         for i, j, part in self.stripes:
             np.matmul(K[:, : part.shape[0]], part, out=out[:, i:j])
-        out[:, m:] = self.level**0.5
+        if self.trend.size:
+            out[:, m:] = self.trend.columns(X)
         return out
 
     def at(self, X: Array) -> FeatureRows:
@@ -98,7 +99,7 @@ class FeatureRows:
     def remainder(self, G: Array, X: Array) -> Array:
         """c = diag(K - Q) (n,) of inputs X with rows G."""
         xp = namespace(G)
-        left = variances(self.kernel, X) + self.level - xp.sum(G * G, axis=1)
+        left = variances(self.kernel, X) + self.trend.variances(X) - xp.sum(G * G, axis=1)
         return xp.where(left > 0.0, left, xp.zeros_like(left))
 
     def design(self) -> tuple[Any, Array]:
@@ -139,15 +140,15 @@ class RemadeRows(Dense):
         """K_NM (L^-T u): no row of G is made."""
         made, u = self.X, to_numpy(u)
         M = made.points.shape[0]
-        inner, constant = to_numpy(made.U) @ u[:M], made.level**0.5 * u[M:].sum(axis=0)
+        inner, of_trend = to_numpy(made.U) @ u[:M], u[M:]
         out = np.empty((self.shape[0], *u.shape[1:]))
 
         def stretch(start: int, stop: int) -> None:
             for some in blocks(start, stop, M):
                 np.matmul(cross(made.kernel, made.X[some], made.points), inner, out=out[some])
+                out[some] += made.trend.columns(made.X[some]) @ of_trend
 
         on_every_core(self.shape[0], M, stretch)
-        out += constant
         return out
 
     def adjoint(self, a: Array) -> Array:
@@ -155,28 +156,26 @@ class RemadeRows(Dense):
         M = made.points.shape[0]
 
         def stretch(start: int, stop: int) -> np.ndarray:
-            total = np.zeros((M, *a.shape[1:]))
+            total = np.zeros((made.shape[1], *a.shape[1:]))
             for some in blocks(start, stop, M):
-                total += to_numpy(cross(made.kernel, made.X[some], made.points)).T @ a[some]
+                total[:M] += to_numpy(cross(made.kernel, made.X[some], made.points)).T @ a[some]
+                total[M:] += made.trend.columns(made.X[some]).T @ a[some]
             return total
 
-        points = to_numpy(made.U).T @ np.sum(on_every_core(self.shape[0], M, stretch), axis=0)
-        if not made.level:
-            return points
-        return np.concatenate([points, made.level**0.5 * np.sum(a, axis=0, keepdims=True)])
+        total = np.sum(on_every_core(self.shape[0], M, stretch), axis=0)
+        return np.concatenate([to_numpy(made.U).T @ total[:M], total[M:]])
 
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
         """rowsum((K_NM (L^-T U))^2): one product in the place of two."""
         made, U = self.X, to_numpy(U)
         M = made.points.shape[0]
-        inner, constant = to_numpy(made.U) @ U[:M], made.level**0.5 * U[M:].sum(axis=0)
-        constant = constant if last is None else constant + last
+        inner, of_trend = to_numpy(made.U) @ U[:M], U[M:]
         out = np.empty(self.shape[0])
 
         def stretch(start: int, stop: int) -> None:
             for some in blocks(start, stop, max(M, U.shape[1])):
                 each = cross(made.kernel, made.X[some], made.points) @ inner
-                each += constant
+                each += made.trend.columns(made.X[some]) @ of_trend + (0.0 if last is None else last)
                 np.einsum("ij,ij->i", each, each, out=out[some])
 
         on_every_core(self.shape[0], M, stretch)
@@ -202,6 +201,8 @@ class InducingPoints(LatentPrior):
     offset : float, array (N,) or (N, C)
     level : float
         Prior variance of a constant added to the function.
+    slopes, centre : arrays (D,), optional
+        Of a linear mean, as in ``KernelCovariance``.
     jitter : float
         Variance of the noise through which the weights see the function, as a share of its own.
 
@@ -229,6 +230,8 @@ class InducingPoints(LatentPrior):
         offset: ArrayLike = 0.0,
         level: float = 0.0,
         jitter: float = JITTER,
+        slopes: ArrayLike | None = None,
+        centre: ArrayLike = 0.0,
     ) -> None:
         where, host = "InducingPoints", namespace(X) is np  # type: ignore[arg-type]
         inputs: Array = finite(where, "X", numeric(where, "X", X)) if host else asarray(X, X)  # type: ignore[arg-type]
@@ -236,14 +239,15 @@ class InducingPoints(LatentPrior):
         if inputs.ndim != 2 or Z.ndim != 2 or Z.shape[1] != inputs.shape[1] or 0 in Z.shape:
             got = f"X has shape {tuple(inputs.shape)} and points {Z.shape}"
             raise problem(where, got, "(N, D) and (M, D)", "Use x[:, None] for one input.")
-        self.level = scalar(where, "level", level, 0.0) if level else 0.0
+        trend = Trend(where, level, slopes, centre)
         at = asarray(Z, inputs)
         U, self.jitter = whitening(cross(kernel, at, at), jitter)
-        self.kernel, self.rows = kernel, FeatureRows(kernel, inputs, at, U, self.level)
+        self.kernel, self.rows = kernel, FeatureRows(kernel, inputs, at, U, trend)
         design, c = self.rows.design()
         self._like = HOST if host else inputs
         self.place(self._like, None, 0.0, design, offset, to_numpy(c))
-        self.restate(kernel=kernel, X=X, points=points, offset=offset, level=level, jitter=jitter)
+        given = {"level": level, "jitter": jitter, "slopes": slopes, "centre": centre}
+        self.restate(kernel=kernel, X=X, points=points, offset=offset, **given)
 
     @property
     def like(self) -> Array:

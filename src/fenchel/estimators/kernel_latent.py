@@ -1,0 +1,196 @@
+"""The latent of a Gaussian process: a kernel over the rows of X, and what eta has beside it.
+
+eta = mean + H(x) u + f(x),    f ~ GP(0, kernel),    H: a constant and slopes (``priors/trends.py``)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..category_kernels import LevelKernels
+from ..hyperparameters import ClassKernels, Family, KernelCovariance, Learned
+from ..inputs.observations import Target
+from ..kernels import is_compound, kernels_of
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..linalg.dense import semidefinite_root
+from ..linalg.devices import on_device
+from ..posterior import Posterior
+from ..priors.base import NewRows
+from ..priors.trends import Trend
+from .latent import Latent, with_prior
+from .outputs import learn_by_function
+
+_HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
+_UNTOLD_NOISE = float(np.log(1e4))  # below, a search that did not converge may be rounding's doing
+_ROUNDING = 1e-9  # logs: between a bound and a noise that ended there
+_BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
+_DEVICE_BLOCK = 1 << 26  # the same on a device
+
+
+@dataclass
+class KernelLatent(Latent):
+    """eta = mean + level + f(x), level ~ N(0, v), f ~ GP(0, kernel).
+
+    Attributes
+    ----------
+    kernel : where learning starts
+    X : array (N, D)
+    mean : float, array (K,) for several classes, or a function of X (``GivenMean``)
+    level : float
+        The prior variance v of the constant; 0 for none.
+    theta : array, optional
+        Where learning starts instead, the likelihood's own parameters included.
+    shrinks : bool
+        The log of each length is a priori normal about its start (``with_prior``); the kernel is a constant
+        times one of many lengths.
+    device : torch's device where the fit is computed, optional
+    optimizer : callable, optional
+        A user's search for theta, as scikit-learn calls it (``own_optimizer``).
+    slopes, centre : arrays (D,), optional
+        Of a linear mean (``Trend``).
+    levels : LevelKernels, optional
+        What the columns of levels add to ``kernel``, that of the other columns.
+    """
+
+    kernel: Any
+    X: np.ndarray
+    mean: Any
+    level: float
+    theta: np.ndarray | None = None
+    shrinks: bool = False
+    device: Any = None
+    optimizer: Any = None
+    slopes: np.ndarray | None = None
+    centre: Any = 0.0
+    levels: LevelKernels | None = None
+    approximates: ClassVar[bool] = False
+    is_trial: ClassVar[bool] = False  # whether another may follow
+    reason: str = ""  # why it is approximated so, where "auto" decided
+    interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
+
+    @property
+    def approximation_loss(self) -> float:
+        """Nats of elbo that an approximation of the process costs, at most."""
+        return 0.0
+
+    def shared(self) -> dict[str, Any]:
+        """What an approximation of the same process begins with."""
+        return {own.name: getattr(self, own.name) for own in fields(KernelLatent) if own.name != "optimizer"}
+
+    def table(self) -> Any:
+        """Of the approximations that were tried; None for the process itself."""
+        return None
+
+    def rows(self) -> np.ndarray:
+        return self.X
+
+    @cached_property
+    def inputs(self) -> Array:
+        """X where the fit is computed."""
+        return on_device(self.X, self.device)
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What eta has beside the function, as a family takes it; the mean is an offset: classes share a matrix."""
+        mean = self.mean if callable(self.mean) else np.reshape(self.mean, (1, -1))
+        return {"offset": mean, "level": self.level, "slopes": self.slopes, "centre": self.centre}
+
+    def family(self) -> Any:
+        kernel = self.whole(self.kernel)
+        if is_compound(kernel):
+            return self.shrunk(ClassKernels(kernel.kernels, self.inputs, **self.beside))
+        return self.shrunk(KernelCovariance(kernel, self.inputs, **self.beside))
+
+    @property
+    def numeric(self) -> list[int]:
+        """The columns that ``kernel`` is of."""
+        return [d for d in range(self.X.shape[1]) if self.levels is None or d not in self.levels.columns]
+
+    def whole(self, kernel: Any) -> Any:
+        """The kernel of all columns: ``kernel`` of the numeric ones, times one of levels."""
+        if self.levels is None:
+            return kernel
+        if is_compound(kernel):
+            return type(kernel)([self.whole(one) for one in kernel.kernels])
+        return self.levels.whole(kernel, self.numeric)
+
+    def shrunk(self, family: Any, centre: np.ndarray | None = None) -> Any:
+        """The family, the lengths of each kernel with a prior where they have one: all but its first hyperparameter."""
+        if not self.shrinks:
+            return family
+        sizes = [one.n_dims for one in kernels_of(self.kernel)]
+        starts = np.cumsum([0, *(one.n_dims for one in kernels_of(self.whole(self.kernel))[:-1])])
+        entries = [i for start, n in zip(starts, sizes, strict=True) for i in range(start + 1, start + n)]
+        return with_prior(family, entries, centre)
+
+    @cached_property
+    def _asked(self) -> tuple[Any, int]:
+        return self.family(), self.whole(self.kernel).n_dims
+
+    def trend_rows(self, theta: np.ndarray) -> NewRows:
+        """The constant at x = 0 and the slope of each column, as new rows of the fit: (1 + D) of them."""
+        T, H = self.trend.coefficients(), to_numpy(self.trend.columns(self.inputs))
+        cross, variance = T @ H.T, np.sum(T * T, axis=1)
+        return NewRows(cross=asarray(cross, self.inputs), variance=variance, offset=0.0)
+
+    @cached_property
+    def trend(self) -> Trend:
+        """The constant and the slopes."""
+        return Trend("mean", self.level, self.slopes, self.centre)
+
+    def new_rows(self, theta: np.ndarray, table: np.ndarray) -> NewRows:
+        family, n_theta = self._asked
+        return family.new_rows(theta[:n_theta], table)
+
+    def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
+        """As any latent; but where y has no noise that can be told, it is held at a little, and the kernel learned.
+
+        At the lowest noise the covariance is as singular as doubles allow, and rounding moves the slopes of the kernel:
+        more so the larger its variance is. Where the search does not converge there, the noise is held ever lower, from
+        a level at which it does, and the last search that converges is kept.
+        """
+        if self.optimizer is not None:
+            return learn_by_function(self.optimizer, self.theta, target, family, own, options)
+        found = super().learn(target, family, own, theta=self.theta, **options)
+        if not found.converged and self.theta is not None:  # beside the top rounding may hide what rises
+            found = max(found, super().learn(target, family, own, **options), key=lambda one: one.converged)
+        noise = np.array([entry.size for entry in found.likelihood.entries()])  # which entry of its theta is the noise
+        if not (own and noise.any()):
+            return found
+        above = found.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
+        if above[noise].min() > (_ROUNDING if found.converged else _UNTOLD_NOISE):
+            return found
+        best, latent = found, self
+        for level in _HELD_NOISE[-1:] if found.converged else _HELD_NOISE:
+            likelihood = found.likelihood.with_theta(found.likelihood.theta + np.where(noise, level - above, 0.0))
+            held = replace(target, likelihood=likelihood)
+            again = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
+            if not again.converged:
+                break
+            n, levels = self.kernel.n_dims, self.levels
+            levels = None if levels is None else levels.with_theta(again.theta[n:])
+            best, latent = again, replace(self, kernel=self.kernel.clone_with_theta(again.theta[:n]), levels=levels)
+        return best
+
+    def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
+        family, n_theta = self._asked
+        own = theta[:n_theta]
+        cross = family.new_rows(own, table).cross
+        return to_numpy(posterior.predict_covariance(cross, family.covariance_at(own, table)))
+
+    def draws(
+        self, posterior: Posterior, theta: np.ndarray, table: np.ndarray, size: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        mean, _ = self.moments(posterior, theta, table, mean_only=True)
+        root = semidefinite_root(self.joint_covariance(posterior, theta, table))
+        return np.asarray(mean[:, None] + root @ rng.standard_normal((root.shape[1], size)))
+
+    def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
+        """So many that no covariance with the training rows is ever whole."""
+        step = max(1, (_BLOCK if self.device is None else _DEVICE_BLOCK) // self.X.shape[0])
+        return (table[i : i + step] for i in range(0, table.shape[0], step))
