@@ -84,14 +84,15 @@ def test_the_precision_is_that_of_its_conditionals(kernel):
         L[i, near], v[i] = -b, K[i, i] - b @ K[near, i]
     Q = family.at(kernel.theta).precision.toarray()
     np.testing.assert_allclose(Q[:n, :n], L.T @ (L / v[:, None]), atol=1e-6 * np.abs(Q).max())
-    np.testing.assert_array_equal(Q[n], np.append(np.zeros(n), 0.25))
+    np.testing.assert_array_equal(Q[n], np.append(np.zeros(n), 1.0))
+    np.testing.assert_array_equal(family.at(kernel.theta).design.toarray()[:, n], np.full(n, 2.0))
 
 
 @every_kernel
 def test_with_all_neighbours_it_is_the_process_itself(kernel):
     """Evidence, its gradient and predictions, with two rows that agree."""
     rows, y = np.vstack([X, X[:2]]), np.append(COUNTS, [1, 2])
-    options = {"level": 5.0, "offset": np.array([[0.3]])}
+    options = {"level": 5.0, "slopes": np.array([0.7, 0.0]), "centre": X.mean(axis=0), "offset": np.array([[0.3]])}
     families = NeighbourCovariance(kernel, rows, len(rows) - 1, **options), KernelCovariance(kernel, rows, **options)
     fits = []
     for family in families:
@@ -245,7 +246,7 @@ def test_refusals():
 
 def test_devices_are_refused():
     latent = KernelLatent(KERNEL, X, 0.0, 1.0, device="cuda:0")
-    with pytest.raises(ValueError, match='approximation="neighbours" on device cuda:0; expected device=None'):
+    with pytest.raises(ValueError, match='approximation="neighbours" with device cuda:0; expected device=None'):
         by_neighbours("here", latent, 20)
 
 

@@ -1,9 +1,10 @@
 """A Gaussian process of any kernel at the rows X by nearest neighbours (``vecchia.py``): a family of sparse priors.
 
-    eta = offset + H u + f(x),    u ~ N(0, I) (``priors/trends.py``),    f ~ N(0, Q^-1),    Q = sum_i w_i w_i' / v_i,   w_i = (1, -b_i)
+    eta = offset + H u + f(x),    f ~ N(0, Q^-1),    Q = sum_i w_i w_i' / v_i,   w_i = (1, -b_i)
 
-With K the covariance of a point and its neighbours, b = K_NN^-1 k_N and v = k - k_N' b. For g = G w on these points,
-G = dP/dQ, y = K_NN^-1 g_N and c = w' g / v^2 the slopes need one contraction with dK for each point:
+H u is a constant and slopes (``priors/trends.py``). With K the covariance of a point and its neighbours,
+b = K_NN^-1 k_N and v = k - k_N' b. For g = G w on these points, G = dP/dQ, y = K_NN^-1 g_N and c = w' g / v^2 the
+slopes need one contraction with dK for each point:
 
     d<G, w w'/v> = <T, dK>,    T = -c w w' - (Y w' + w Y') / v,    Y = (0, y)
 
