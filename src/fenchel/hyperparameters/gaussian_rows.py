@@ -20,7 +20,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .. import gates
-from ..kernels import contract
 from ..linalg.arrays import is_numpy, to_numpy
 from ..linalg.dense import NotPositiveDefinite, cholesky, inverse_from, log_det, solve_lower, triangular_inverse
 from ..linalg.machine import one_thread
@@ -108,8 +107,7 @@ class GaussianRows:
         G -= J * (lower + lower.T)
         G.flat[:: N + 1] -= J * own
         G *= 0.5
-        level = self.family.level
-        gradient = contract(self.family._set(first), self.family.X, G, K - level if level else K)
+        gradient = self.family.contracted(first, G, K)
         if self.learns_noise:
             slope = float(np.diagonal(G) @ noise) - 0.5 * J * float(np.sum(self.weight - 1.0))
             gradient = np.append(gradient, slope)

@@ -10,14 +10,15 @@ a tensor (``kernels.py``).
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .. import gates
 from ..checks import finite, numeric, problem, scalar
-from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compound
-from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
+from ..kernels import KeptDistances, contract, diagonal, evaluate, is_covariance, refuse_compound
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.machine import one_thread
 from ..priors.base import NewRows, Prior
 from ..priors.latent_priors import DenseCovariance, checked_covariance
@@ -162,6 +163,12 @@ class KernelCovariance(Family):
                 out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
         return tuple(out)
 
+    @cached_property
+    def _kept(self) -> KeptDistances | None:
+        """The distances of few rows, where the kernel is of them alone."""
+        few = is_numpy(self.X) and self.X.shape[0] <= gates.WHOLE_MATRIX
+        return KeptDistances.of(self.kernel, self.X) if few else None
+
     def _set(self, theta: np.ndarray) -> Any:
         """One copy of the kernel, set to theta."""
         if self._scratch is None:
@@ -188,6 +195,10 @@ class KernelCovariance(Family):
 
     def matrix(self, theta: np.ndarray) -> Array:
         """Sigma at theta (L, L), which is a covariance."""
+        if self._kept is not None:
+            K = self._kept.value(theta)
+            K += self.level
+            return K
         kernel = self._set(theta)
         K = evaluate(kernel, self.X)
         known = is_covariance(kernel, self.X.shape[1])
@@ -206,11 +217,18 @@ class KernelCovariance(Family):
             G = blocks.pop(0)
             while blocks:
                 G = G + blocks.pop(0)
-            kernel, Sigma = self._set(np.asarray(theta, dtype=np.float64)), None
-            if self._known is not None and np.array_equal(self._known[0], theta):
-                whole = self._known[1]
-                Sigma = whole - self.level if self.level else whole
-            return contract(kernel, self.X, G, Sigma)
+            known = self._known is not None and np.array_equal(self._known[0], theta)
+            return self.contracted(theta, G, self._known[1] if known else None)  # type: ignore[index]
+
+    def contracted(self, theta: np.ndarray, G: Array, Sigma: Array | None) -> np.ndarray:
+        """sum_ij G_ij dSigma_ij/dtheta (n_theta,) of a symmetric G, with Sigma at theta where it is known."""
+        theta, K = np.asarray(theta, dtype=np.float64), Sigma
+        if self._kept is not None:
+            whole = self.matrix(theta) if Sigma is None else Sigma
+            return self._kept.slopes(theta, G, whole - self.level)
+        if Sigma is not None and self.level:
+            K = Sigma - self.level
+        return contract(self._set(theta), self.X, G, K)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (M, D), by its covariance with the latents."""
