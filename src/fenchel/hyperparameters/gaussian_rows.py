@@ -26,6 +26,7 @@ from ..linalg.machine import one_thread
 from .evidence import Evidence
 from .kernel import KernelCovariance
 from .search import SearchOptions, wall
+from .site_rows import SiteRows, site_rows
 
 LOG_2PI = math.log(2.0 * math.pi)
 MOST_HYPERPARAMETERS = 16  # of a kernel: each costs another kernel for the curvature
@@ -162,13 +163,13 @@ def climb(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
     return here._replace(by_newton=True)
 
 
-def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place) -> Place:
+def walk(rows: GaussianRows | SiteRows, theta: np.ndarray, gtol: float, known: Place | None = None, left: int = MOST_WALKED) -> Any:
     """L-BFGS as ``Search`` takes it, with steps that begin short, or as far as to the peak of ``known``."""
     low, high = rows.evidence.bounds.T
-    best, limit, left = rows.at(np.clip(theta, low, high)), SearchOptions().step_limit, MOST_WALKED
+    best, limit = rows.at(np.clip(theta, low, high)), SearchOptions().step_limit
 
     def near(at: np.ndarray) -> bool:
-        return float(np.abs(at - known.theta).max()) < SAME_PEAK
+        return known is not None and float(np.abs(at - known.theta).max()) < SAME_PEAK
 
     def stop(at: np.ndarray) -> None:
         if near(at):
@@ -179,6 +180,8 @@ def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place) -> Pl
 
         def negative(at: np.ndarray, scale: float = scale) -> tuple[float, np.ndarray]:
             nonlocal best
+            if np.array_equal(at, best.theta):  # the start, asked for again by the optimiser
+                return -scale * best.value, -scale * best.gradient
             try:
                 place = rows.at(at)
             except ValueError:  # beyond double precision
@@ -228,10 +231,23 @@ def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float) -> Place | N
     return found if rows.is_clear(found) else None
 
 
-def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float) -> np.ndarray:
+def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: int = MOST_WALKED) -> np.ndarray:
     """Where a search that would begin at theta may begin, with half of the slope to spare.
 
-    That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way.
+    That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way. Rows that are not
+    Gaussian are searched by L-BFGS alone.
     """
+    sites = site_rows(evidence)
+    if sites is not None:
+        try:
+            with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
+                end = walk(sites, theta, 0.5 * gtol, left=max_iter)
+        except ValueError:  # beyond double precision, or left to the search
+            return theta
+        finally:
+            evidence.n_evaluations += sites.n_evaluations
+            evidence.n_newton += sites.n_newton
+        evidence.first_start = sites.coordinates(end)
+        return np.asarray(end.theta)
     found = quick_climb(evidence, theta, 0.5 * gtol)
     return found.theta if found is not None and found.by_newton else theta
