@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 MOST_NEWTON = 20  # steps at one theta
 SLOPE_SHARE = 0.01  # of the slope: the error that a fit may leave in it
-LOOSEST = 1e-3  # nats that a fit may leave
+LOOSEST = 1e-5  # nats that a fit may leave
 FINEST = 1e-10  # nats that are asked of a fit
 FLOOR = 0.1  # of each lam that a step leaves at least
 SHORTEST = 0.1  # a share of Newton's step
 LOOSE_SYSTEM = 0.1  # relative residual of Newton's system
 ROUNDING = 1e-11  # of |P|: a fall that is none
 SOLVERS = ("newton", "coupled newton")  # that a user did not ask for
-WEAK = 1e-6  # lam K_nn below which rounding shows in the variances
+WEAK = 1e-6  # lam K_nn that a site has at least, lest rounding show: what P falls short by is the square of it
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
 LONGEST_SHIFT = 2.0  # of a site by extrapolation, in log lam
 
@@ -52,6 +52,7 @@ class SitePoint:
     """q at the sites (b, lam) or (beta, lam) (N,) under K: P, and the residuals; P is -inf beyond double precision."""
 
     def __init__(self, owner: SiteRows, K: np.ndarray, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
+        lam = np.maximum(lam, WEAK / np.diagonal(K))
         self.value, self.lam, self.root = -np.inf, lam, np.sqrt(lam)
         try:
             L = dense.cholesky(dense.scaled_plus_identity(K, self.root, np.empty_like(K)))
@@ -120,7 +121,7 @@ class SiteRows:
     def _climbed(self, K: np.ndarray, point: SitePoint) -> tuple[SitePoint, np.ndarray]:
         """From a point to where no more than ``allowed`` is missing, with Vt there; ``ValueError`` where it fails."""
         for _ in range(MOST_NEWTON):
-            if not (np.isfinite(point.value) and (point.lam * np.diagonal(K)).min() > WEAK):
+            if not np.isfinite(point.value):
                 break
             Vt = point.covariance()
             by_mean, by_variance = dense.multiply_symmetric(Vt, point.r), dense.multiply_squared(Vt, point.d)
