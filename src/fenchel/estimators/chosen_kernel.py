@@ -21,7 +21,7 @@ from ..hyperparameters.gaussian_rows import quick_climb
 from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.search import Search, SearchOptions
 from ..inputs.observations import Target
-from ..kernels import evaluate, refuse_compound
+from ..kernels import diagonal, evaluate, refuse_compound
 from ..scaled_kernels import ScaledRBF
 from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
 
@@ -201,6 +201,11 @@ def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
 
 def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
     """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows."""
+    others = X[(X != X[0]).any(axis=1)][:_SEEN]
+    if others.shape[0]:
+        apart = np.sqrt(diagonal(kernel, X[:1]) * diagonal(kernel, others))
+        if np.any(np.abs(evaluate(kernel, X[:1], others)[0]) >= _UNRELATED * apart):
+            return
     distinct = np.unique(X[:: max(1, X.shape[0] // _SEEN)], axis=0)
     if distinct.shape[0] < 2:
         return

@@ -147,15 +147,15 @@ class KernelCovariance(Family):
         self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
         self._places: list[tuple[Any, str, int]] | None = None
 
-    @property
+    @cached_property
     def theta(self) -> np.ndarray:
         return np.asarray(self.kernel.theta, dtype=np.float64)
 
-    @property
+    @cached_property
     def bounds(self) -> np.ndarray:
         return np.asarray(self.kernel.bounds, dtype=np.float64).reshape(-1, 2)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         out: list[str] = []
         for h in self.kernel.hyperparameters:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_NEWTON = 20  # steps at one theta
 SLOPE_SHARE = 0.01  # of the slope: the error that a fit may leave in it
-LOOSEST = 1e-5  # nats that a fit may leave
+LOOSEST = 1e-4  # nats that a fit may leave
 FINEST = 1e-10  # nats that are asked of a fit
 FLOOR = 0.1  # of each lam that a step leaves at least
 SHORTEST = 0.1  # a share of Newton's step
