@@ -226,7 +226,7 @@ def isotropic(kernel: Any, X: np.ndarray) -> tuple[np.ndarray, Profile] | None:
         return None
     profile = PROFILES[np.inf if node in (_RBF, _SCALED_RBF) else kernel.nu]
     units = np.asarray(kernel.units) if node in (_SCALED_RBF, _SCALED_MATERN) else 1.0
-    return squared_distances(X, X, units, profile.smooth), profile
+    return to_numpy(squared_distances(X, X, units, profile.smooth)), profile
 
 
 _RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale)

@@ -201,7 +201,7 @@ def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
 
 def warn_unrelated(where: str, kernel: Any, X: np.ndarray) -> None:
     """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows."""
-    others = X[(X != X[0]).any(axis=1)][:_SEEN]
+    others = X[(X[0] != X).any(axis=1)][:_SEEN]
     if others.shape[0]:
         apart = np.sqrt(diagonal(kernel, X[:1]) * diagonal(kernel, others))
         if np.any(np.abs(evaluate(kernel, X[:1], others)[0]) >= _UNRELATED * apart):
