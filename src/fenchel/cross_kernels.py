@@ -220,7 +220,7 @@ def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any]
 
 
 def isotropic(kernel: Any, X: np.ndarray) -> tuple[np.ndarray, Profile] | None:
-    """Squared distances of X (N, N) at length 1, and the profile, of a stationary kernel of one length; None of others."""
+    """Squared distances of X at length 1, and the profile, of a stationary kernel of one length; None of others."""
     node = _node(kernel)
     if node not in (_RBF, _SCALED_RBF, _MATERN, _SCALED_MATERN) or np.ndim(kernel.length_scale) > 0:
         return None
