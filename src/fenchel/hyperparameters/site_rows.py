@@ -1,4 +1,4 @@
-"""Few rows of any log-concave likelihood under a kernel: where a search for theta begins.
+"""Few rows of labels under a kernel: where a search for theta begins.
 
     P(theta) = max over the sites (beta, lam) of -1/2 (log|B| - lam' rho + beta' K beta) - sum f(h, rho)
     dP/dtheta = sum_ij G_ij dK_ij/dtheta,   G = 1/2 (beta beta' - Lam^1/2 B^-1 Lam^1/2)
@@ -93,6 +93,8 @@ class SiteRows:
         self.weighted = bool(np.any(self.weight != 1.0))
         prior = family.at(evidence.start)
         self.mt = to_numpy(prior.bind(len(self.weight), 1, False).mt)[:, 0]
+        family._known = None  # its matrix leaves before others are made
+        del prior
         self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and b and log lam one after the other
         self.allowed = LOOSEST  # nats that the next fit may leave
         self.n_evaluations = self.n_newton = 0
@@ -118,8 +120,8 @@ class SiteRows:
         b, log_lam = sites[: len(self.mt)], sites[len(self.mt) :]
         return b, np.exp(log_lam)
 
-    def _climbed(self, K: np.ndarray, point: SitePoint) -> tuple[SitePoint, np.ndarray]:
-        """From a point to where no more than ``allowed`` is missing, with Vt there; ``ValueError`` where it fails."""
+    def _climbed(self, K: np.ndarray, point: SitePoint) -> SitePoint:
+        """From a point to where no more than ``allowed`` is missing; ``ValueError`` where it fails."""
         for _ in range(MOST_NEWTON):
             if not np.isfinite(point.value):
                 break
@@ -127,7 +129,7 @@ class SiteRows:
             by_mean, by_variance = dense.multiply_symmetric(Vt, point.r), dense.multiply_squared(Vt, point.d)
             missing = 0.5 * float(point.r @ by_mean + 0.5 * point.d @ by_variance)  # of the natural gradient
             if missing <= self.allowed:
-                return point, Vt
+                return point
             before, point = point, self._step(K, point, Vt)
             if not point.value >= before.value - ROUNDING * abs(before.value):
                 break
@@ -163,12 +165,12 @@ class SiteRows:
         K = self.family.matrix(theta)
         self.n_evaluations += 1
         b, lam = self._start(theta, K)
-        point, _ = self._climbed(K, SitePoint(self, K, b, lam, lam))
+        point = self._climbed(K, SitePoint(self, K, b, lam, lam))
         lam = np.maximum(point.loss.lam, FLOOR * point.lam)
         sites = np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
         others = [each for each in self.known if np.any(each[0] != theta)]
         self.known = [*others[-theta.size :], (np.array(theta), sites)]
-        G = dense.symmetrised(dense.scale_symmetric(point.Binv, point.root))
+        G = dense.symmetrised(dense.scale_symmetric(point.__dict__.pop("Binv"), point.root))
         G *= -0.5
         G += (0.5 * point.beta)[:, None] * point.beta
         of_prior, pull = self.evidence.log_prior(theta)
@@ -187,13 +189,18 @@ class SiteRows:
 
 
 def site_rows(evidence: Evidence) -> SiteRows | None:
-    """Of few rows, all of them seen, of a log-concave likelihood with one predictor under a kernel; None of others."""
+    """Of few rows of labels, all of them seen, with one predictor under a kernel; None of others."""
     family, likelihood = evidence.family, evidence.likelihood
     bound = likelihood.objective
     few = not evidence.is_large and evidence.start.size == evidence.n_family > 0
     if not (few and type(family) is KernelCovariance and family.design is None and is_numpy(family.X)):
         return None
-    one = likelihood.n_predictors == 1 and bound.layout == (0,) and bound.over_contrasts is None
+    one = (
+        likelihood.support == "levels"
+        and likelihood.n_predictors == 1
+        and bound.layout == (0,)
+        and bound.over_contrasts is None
+    )
     if not (one and bound.log_concave and not bound.conjugate and evidence.solver.name in SOLVERS):
         return None
     rows = evidence.targets.rows_of(likelihood)
