@@ -228,6 +228,16 @@ def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any]
     return CrossKernel(value, slopes, lambda k, X: _ones(X), none)
 
 
+def isotropic(kernel: Any, X: np.ndarray) -> tuple[np.ndarray, Profile] | None:
+    """Squared distances of X at length 1, and the profile, of a stationary kernel of one length; None of others."""
+    node = _node(kernel)
+    if node not in (_RBF, _SCALED_RBF, _MATERN, _SCALED_MATERN) or np.ndim(kernel.length_scale) > 0:
+        return None
+    profile = PROFILES[np.inf if node in (_RBF, _SCALED_RBF) else kernel.nu]
+    units = np.asarray(kernel.units) if node in (_SCALED_RBF, _SCALED_MATERN) else 1.0
+    return to_numpy(squared_distances(X, X, units, profile.smooth)), profile
+
+
 _RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale)
 _SCALED_RBF = _stationary(lambda k: PROFILES[np.inf], lambda k: k.length_scale * np.asarray(k.units))
 _MATERN = _stationary(lambda k: PROFILES[k.nu], lambda k: k.length_scale)

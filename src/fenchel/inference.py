@@ -17,7 +17,8 @@ from .solvers.lbfgs import FeasibleLBFGS
 from .solvers.newton import MirrorNewton
 from .solvers.solution import Solution, kept_numbers, restored
 
-_METHODS: dict[str, Solver] = {"newton": MirrorNewton(finish=CoupledNewton()), "lbfgs": FeasibleLBFGS()}
+_EXACT = CoupledNewton()
+_METHODS: dict[str, Solver] = {"newton": MirrorNewton(finish=_EXACT), "lbfgs": FeasibleLBFGS()}
 
 
 @stated("method", "max_iter", "start", "progress", "callback")
@@ -117,7 +118,7 @@ def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:
     """The solver asked for; "newton" is the exact mode's where there is no dual."""
     if not isinstance(method, Solver):
         choice("infer", "method", method, tuple(_METHODS))
-        method = CoupledNewton() if method == "newton" and not likelihood.objective.convex else _METHODS[method]
+        method = _EXACT if method == "newton" and not likelihood.objective.convex else _METHODS[method]
     if method.needs_dual and not likelihood.objective.convex:
         raise problem(
             "infer",

@@ -9,12 +9,13 @@ apart: white noise is there alone, and the slope of a length is 0 there whatever
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .checks import problem
-from .cross_kernels import cross, cross_slopes, is_known, variance_slopes, variances
+from .cross_kernels import Profile, cross, cross_slopes, is_known, isotropic, variance_slopes, variances
 from .linalg import dense
 from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.machine import over_rows
@@ -95,6 +96,70 @@ def contract(kernel: Kernel, X: Array, G: Array, K: Array | None = None) -> np.n
 
     apart = variance_slopes(kernel, X, dense.diagonal_of(G))
     return np.asarray(sum(over_rows(n, n, block, is_numpy(X))) + apart)
+
+
+class KeptDistances:
+    """A constant times a stationary kernel of one length at rows X, whose distances are computed once for all theta.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+    >>> from fenchel.kernels import KeptDistances
+    >>> kept = KeptDistances.of(ConstantKernel(2.0) * RBF(1.0), np.array([[0.0], [1.0]]))
+    >>> kept.value(np.log([2.0, 1.0])).round(4)
+    array([[2.    , 1.2131],
+           [1.2131, 2.    ]])
+    """
+
+    def __init__(self, squares: np.ndarray, profile: Profile, constant: float | int, length: float | int) -> None:
+        self.squares, self.profile = squares, profile
+        self.constant, self.length = constant, length  # an int: its place in theta; a float: the value that it keeps
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: np.ndarray) -> KeptDistances | None:
+        """None of another kernel."""
+        parts = (kernel.k1, kernel.k2) if type(kernel).__name__ == "Product" else (kernel,)
+        constant: float | int = 1.0
+        stationary, place = None, 0
+        for part in parts:
+            own = place if part.n_dims else None
+            if type(part).__name__ == "ConstantKernel" and len(parts) > 1 and constant == 1.0:
+                constant = float(part.constant_value) if own is None else own
+            elif stationary is None and (found := isotropic(part, X)) is not None:
+                stationary, length = found, float(part.length_scale) if own is None else own
+            else:
+                return None
+            place += part.n_dims
+        return None if stationary is None else cls(*stationary, constant, length)
+
+    def _numbers(self, theta: np.ndarray) -> tuple[float, float]:
+        """The constant, and length^-2."""
+        constant, length = (
+            each if type(each) is float else math.exp(theta[each])  # type: ignore[call-overload]
+            for each in (self.constant, self.length)
+        )
+        return constant, length**-2
+
+    def value(self, theta: np.ndarray) -> np.ndarray:
+        """K(X, X) (N, N), a new array."""
+        constant, scale = self._numbers(theta)
+        K = np.asarray(self.profile.value(self.squares * scale))
+        K *= constant
+        return K
+
+    def slopes(self, theta: np.ndarray, G: np.ndarray, K: np.ndarray) -> np.ndarray:
+        """sum_ij G_ij dK_ij/dtheta for a symmetric G (N, N), with K as ``value`` gives it at theta."""
+        constant, scale = self._numbers(theta)
+        out, T = {}, G * K
+        if type(self.constant) is int:
+            out[self.constant] = float(T.sum())
+        if type(self.length) is int:
+            if self.profile.weight is not self.profile.value:
+                T = self.profile.weight(self.squares * scale)
+                T *= G
+                T *= constant
+            out[self.length] = scale * float(np.vdot(T, self.squares))
+        return np.array([out[place] for place in sorted(out)])
 
 
 def refuse_foreign(kernel: Kernel) -> None:

@@ -22,7 +22,7 @@ from ..hyperparameters.gaussian_rows import quick_climb
 from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.search import Search, SearchOptions
 from ..inputs.observations import Target
-from ..kernels import evaluate, is_compound, kernels_of, refuse_compound
+from ..kernels import diagonal, evaluate, is_compound, kernels_of, refuse_compound
 from ..scaled_kernels import ScaledRBF
 from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
 
@@ -219,6 +219,11 @@ def warn_unrelated(where: str, kernel: Any, X: np.ndarray, given: bool = True) -
 
     ``given``: whether the kernel is the user's.
     """
+    others = X[(X[0] != X).any(axis=1)][:_SEEN]
+    if others.shape[0]:
+        apart = np.sqrt(diagonal(kernel, X[:1]) * diagonal(kernel, others))
+        if np.any(np.abs(evaluate(kernel, X[:1], others)[0]) >= _UNRELATED * apart):
+            return
     if given:
         advice = "Where rows are far apart or columns of different units, scale X (StandardScaler), or leave "
         advice += "kernel=None, which starts from its distances."

@@ -20,13 +20,21 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .. import gates
-from ..kernels import contract
 from ..linalg.arrays import is_numpy, to_numpy
-from ..linalg.dense import NotPositiveDefinite, cholesky, inverse_from, log_det, solve_lower, triangular_inverse
+from ..linalg.dense import (
+    NotPositiveDefinite,
+    cholesky,
+    inverse_from,
+    log_det,
+    solve_lower,
+    symmetrised,
+    triangular_inverse,
+)
 from ..linalg.machine import one_thread
 from .evidence import Evidence
 from .kernel import KernelCovariance
 from .search import SearchOptions, wall
+from .site_rows import SiteRows, site_rows
 
 LOG_2PI = math.log(2.0 * math.pi)
 MOST_HYPERPARAMETERS = 16  # of a kernel: each costs another kernel for the curvature
@@ -78,6 +86,7 @@ class GaussianRows:
             mt = to_numpy(prior.bind(len(rows["y"]), 1, False).mt)[:, 0]
             residuals = (rows["y"] - mt)[:, None]
         self.residuals, self.weight, self.variance = residuals, rows["weight"], rows["variance"]
+        self.weighted = bool(np.any(self.weight != 1.0))
         self.n_evaluations = 0
 
     def _noise(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -98,17 +107,15 @@ class GaussianRows:
         except NotPositiveDefinite as error:
             raise ValueError(str(error)) from None
         A = np.asarray(solve_lower(L, solve_lower(L, R), transposed=True))
-        # a row of weight w is w rows: N(y; eta, v / w) but for a factor
-        copies = float(np.sum((self.weight - 1.0) * (np.log(v) + LOG_2PI) + np.log(self.weight)))
+        copies = 0.0
+        if self.weighted:  # a row of weight w is w rows: N(y; eta, v / w) but for a factor
+            copies = float(np.sum((self.weight - 1.0) * (np.log(v) + LOG_2PI) + np.log(self.weight)))
         value = -0.5 * (float(np.sum(R * A)) + J * (log_det(L) + N * LOG_2PI + copies))
-        lower = np.tril(np.asarray(inverse_from(triangular_inverse(L.copy()))))
-        own = np.diagonal(lower).copy()
-        np.fill_diagonal(lower, 0.0)
-        G = A @ A.T
-        G -= J * (lower + lower.T)
-        G.flat[:: N + 1] -= J * own
+        G = np.asarray(symmetrised(inverse_from(triangular_inverse(L.copy()))))
+        G *= -J
+        G += A @ A.T
         G *= 0.5
-        gradient = contract(self.family._set(first), self.family.X, G, self.family.without_trend(K))
+        gradient = self.family.contracted(first, G, K)
         if self.learns_noise:
             slope = float(np.diagonal(G) @ noise) - 0.5 * J * float(np.sum(self.weight - 1.0))
             gradient = np.append(gradient, slope)
@@ -130,10 +137,13 @@ class GaussianRows:
         return np.asarray(0.5 * white @ white.T)
 
 
-def climb(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
-    """Newton's steps within the bounds and a radius, until no slope above ``gtol`` is left or nothing rises."""
+def climb(rows: GaussianRows, theta: np.ndarray, gtol: float, begun: Place | None = None) -> Place:
+    """Newton's steps within the bounds and a radius, until no slope above ``gtol`` is left or nothing rises.
+
+    ``begun`` is what was found at theta, where that is known.
+    """
     low, high = rows.evidence.bounds.T
-    radius, here = FIRST_RADIUS, rows.at(np.clip(theta, low, high))
+    radius, here = FIRST_RADIUS, begun or rows.at(np.clip(theta, low, high))
     H: np.ndarray | None = None
     for _ in range(MOST_STEPS):
         gradient = here.gradient
@@ -163,13 +173,20 @@ def climb(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
     return here._replace(by_newton=True)
 
 
-def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place) -> Place:
+def walk(
+    rows: GaussianRows | SiteRows,
+    theta: np.ndarray,
+    gtol: float,
+    known: Place | None = None,
+    left: int = MOST_WALKED,
+    begun: Any = None,
+) -> Any:
     """L-BFGS as ``Search`` takes it, with steps that begin short, or as far as to the peak of ``known``."""
     low, high = rows.evidence.bounds.T
-    best, limit, left = rows.at(np.clip(theta, low, high)), SearchOptions().step_limit, MOST_WALKED
+    best, limit = begun or rows.at(np.clip(theta, low, high)), SearchOptions().step_limit
 
     def near(at: np.ndarray) -> bool:
-        return float(np.abs(at - known.theta).max()) < SAME_PEAK
+        return known is not None and float(np.abs(at - known.theta).max()) < SAME_PEAK
 
     def stop(at: np.ndarray) -> None:
         if near(at):
@@ -180,6 +197,8 @@ def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place) -> Pl
 
         def negative(at: np.ndarray, scale: float = scale) -> tuple[float, np.ndarray]:
             nonlocal best
+            if np.array_equal(at, best.theta):  # the start, asked for again by the optimiser
+                return -scale * best.value, -scale * best.gradient
             try:
                 place = rows.at(at)
             except ValueError:  # beyond double precision
@@ -199,8 +218,9 @@ def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place) -> Pl
 
 def highest(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
     """The higher of the ends of ``climb`` and ``walk``."""
-    found = climb(rows, theta, gtol)
-    return max(found, walk(rows, theta, gtol, found), key=lambda place: place.value)
+    begun = rows.at(np.clip(theta, *rows.evidence.bounds.T))
+    found = climb(rows, theta, gtol, begun)
+    return max(found, walk(rows, theta, gtol, found, begun=begun), key=lambda place: place.value)
 
 
 def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
@@ -229,10 +249,23 @@ def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float) -> Place | N
     return found if rows.is_clear(found) else None
 
 
-def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float) -> np.ndarray:
+def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: int = MOST_WALKED) -> np.ndarray:
     """Where a search that would begin at theta may begin, with half of the slope to spare.
 
-    That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way.
+    That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way. Rows that are not
+    Gaussian are searched by L-BFGS alone.
     """
+    sites = site_rows(evidence)
+    if sites is not None:
+        try:
+            with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
+                end = walk(sites, theta, 0.5 * gtol, left=max_iter)
+        except ValueError:  # beyond double precision, or left to the search
+            return theta
+        finally:
+            evidence.n_evaluations += sites.n_evaluations
+            evidence.n_newton += sites.n_newton
+        evidence.first_start = sites.coordinates(end)
+        return np.asarray(end.theta)
     found = quick_climb(evidence, theta, 0.5 * gtol)
     return found.theta if found is not None and found.by_newton else theta

@@ -10,14 +10,15 @@ a tensor (``kernels.py``).
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .. import gates
 from ..checks import finite, numeric, problem, scalar
-from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compound
-from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
+from ..kernels import KeptDistances, contract, diagonal, evaluate, is_covariance, refuse_compound
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.machine import one_thread
 from ..priors.base import NewRows, Prior
 from ..priors.latent_priors import DenseCovariance, checked_covariance
@@ -153,15 +154,15 @@ class KernelCovariance(Family):
         self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
         self._places: list[tuple[Any, str, int]] | None = None
 
-    @property
+    @cached_property
     def theta(self) -> np.ndarray:
         return np.asarray(self.kernel.theta, dtype=np.float64)
 
-    @property
+    @cached_property
     def bounds(self) -> np.ndarray:
         return np.asarray(self.kernel.bounds, dtype=np.float64).reshape(-1, 2)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         out: list[str] = []
         for h in self.kernel.hyperparameters:
@@ -173,6 +174,12 @@ class KernelCovariance(Family):
         """Levels that are alike or have nothing in common, and effects that are none."""
         word = self.names[entry].split("[")[0].rpartition("__")[2]
         return word == "own_share" or (word == "variance" and side == "lower")
+
+    @cached_property
+    def _kept(self) -> KeptDistances | None:
+        """The distances of few rows, where the kernel is of them alone."""
+        few = is_numpy(self.X) and self.X.shape[0] <= gates.WHOLE_MATRIX
+        return KeptDistances.of(self.kernel, self.X) if few else None
 
     def _set(self, theta: np.ndarray) -> Any:
         """One copy of the kernel, set to theta."""
@@ -205,6 +212,8 @@ class KernelCovariance(Family):
 
     def matrix(self, theta: np.ndarray) -> Array:
         """Sigma at theta (L, L), which is a covariance."""
+        if self._kept is not None:
+            return self.trend.add_to(self._kept.value(theta), self.X)
         kernel = self._set(theta)
         K = evaluate(kernel, self.X)
         known = is_covariance(kernel, self.X.shape[1])
@@ -228,9 +237,12 @@ class KernelCovariance(Family):
             return self.contracted(theta, G, self._known[1] if known else None)  # type: ignore[index]
 
     def contracted(self, theta: np.ndarray, G: Array, Sigma: Array | None = None) -> np.ndarray:
-        """sum_ij G_ij dSigma_ij/dtheta; ``Sigma`` at theta where it is known already."""
-        kernel = self._set(np.asarray(theta, dtype=np.float64))
-        return contract(kernel, self.X, G, None if Sigma is None else self.without_trend(Sigma))
+        """sum_ij G_ij dSigma_ij/dtheta (n_theta,) of a symmetric G, with Sigma at theta where it is known."""
+        theta = np.asarray(theta, dtype=np.float64)
+        if self._kept is not None:
+            whole = self.matrix(theta) if Sigma is None else Sigma
+            return self._kept.slopes(theta, G, self.without_trend(whole))
+        return contract(self._set(theta), self.X, G, None if Sigma is None else self.without_trend(Sigma))
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (M, D), by its covariance with the latents."""

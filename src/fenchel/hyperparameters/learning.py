@@ -159,7 +159,7 @@ def _searched(
     before = own.n_evaluations, own.n_newton
     with counting() as spent, suppress(*([Refusal] if place else [])):  # a random start beyond double precision is none
         if type(start) is np.ndarray:  # not evaluated yet
-            start = quick_start(own, start, gtol)
+            start = quick_start(own, start, gtol, max_iter)
         end = Search(own, max_iter, gtol, report).run(start)
     return end, own.n_evaluations - before[0], own.n_newton - before[1], spent
 

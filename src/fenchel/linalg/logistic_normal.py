@@ -29,6 +29,9 @@ from .quadrature import expect
 _SERIES = 1e-3  # a variance up to which the series serves
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # variance up to which, spacing in standard deviations, reach in them
 _SPACING = 0.5  # of the nodes that stay
+_FINE = 0.25, 0.25  # variance from which a table serves few rows, and the spacing of its nodes
+_SEEN = 9.0  # sds from the mean within which a normal has density
+_ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 _REACH = 38.0  # |x| up to which there are such nodes
 _KINK = 1.7  # c of the smooth kink
 _COMPILED = 512  # rows from which narrow normals are summed by compiled loops
@@ -48,6 +51,8 @@ def logistic_moments(h: Array, rho: Array) -> Array:
 
         series(h, rho, np.flatnonzero(rho <= _SERIES), out)
         lower = _SERIES
+    elif h.shape[0] and rho.min() > _FINE[0] and (np.abs(h) - rho + 7.0 * np.sqrt(rho)).max() <= _REACH:
+        return _by_table(h, rho, _SPACING if rho.min() > _FOLLOWED[-1][0] else _FINE[1])
     widest = float(np.max(rho, initial=0.0))
     for upper, spacing, reach in _FOLLOWED:
         if widest <= lower:
@@ -97,9 +102,10 @@ def _by_following(h: np.ndarray, rho: np.ndarray, z: np.ndarray, weight: np.ndar
 
 
 @cache
-def _table() -> tuple[np.ndarray, np.ndarray]:
+def _table(spacing: float) -> tuple[np.ndarray, np.ndarray]:
     """Nodes (M,) and what the seven functions have beyond their kinks there (M, 5)."""
-    x = np.arange(-_REACH, _REACH + _SPACING / 2, _SPACING)
+    half = spacing * np.arange(1, int(_REACH / spacing) + 1)
+    x = np.concatenate([-half[::-1], [0.0], half])
     size, c = np.abs(x), _KINK
     tail = 0.5 * erfc(size / c / np.sqrt(2.0))  # Phi(-|x|/c)
     # R_c(x) - max(x, 0) = c phi(x/c) - |x| Phi(-|x|/c)
@@ -107,26 +113,30 @@ def _table() -> tuple[np.ndarray, np.ndarray]:
     softened = np.log1p(np.exp(-size)) - smooth
     turned = np.where(x > 0.0, -1.0, 1.0) * (sigmoid(-size) - tail)  # sigma - Phi(x/c), odd
     rest = _all_of(x)[FIRST:]
-    return x, _SPACING * np.stack([softened, np.where(x == 0.0, 0.0, turned), *rest], axis=1)
+    return x, spacing * np.stack([softened, np.where(x == 0.0, 0.0, turned), *rest], axis=1)
 
 
-def _by_table(h: np.ndarray, rho: np.ndarray) -> np.ndarray:
-    x, table = _table()
+def _by_table(h: np.ndarray, rho: np.ndarray, spacing: float = _SPACING) -> np.ndarray:
+    x, table = _table(spacing)
     sd = np.sqrt(rho)
-    t = (x - h[:, None]) / sd[:, None]
-    density = np.exp(-0.5 * t * t)
-    density /= (np.sqrt(2.0 * np.pi) * sd)[:, None]
+    far = float((np.abs(h) + _SEEN * sd).max())  # nodes beyond have no density
+    if far < _REACH:
+        middle, reach = len(x) // 2, int(far / spacing) + 1
+        nodes = slice(max(0, middle - reach), middle + reach + 1)
+        x, table = x[nodes], table[nodes]
+    density = x - h[:, None]
+    density *= density
+    density *= (-0.5 / rho)[:, None]
+    np.exp(density, out=density)
+    out = np.empty((7, len(h)))
     beyond = (density @ table).T
+    beyond /= _ROOT_2PI * sd
     spread = np.sqrt(_KINK**2 + rho)
     u = h / spread
-    bump = spread * np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi)
+    bump = spread / _ROOT_2PI * np.exp(-0.5 * u * u)
     up, down = ndtr(u), ndtr(-u)
-    return np.stack(
-        [
-            h * up + bump + beyond[0],
-            bump - h * down + beyond[0],
-            up + beyond[1],
-            down - beyond[1],
-            *beyond[2:],
-        ]
-    )
+    bump += beyond[0]
+    out[PLUS], out[MINUS] = h * up + bump, bump - h * down
+    out[TAU], out[REST] = up + beyond[1], down - beyond[1]
+    out[FIRST:] = beyond[2:]
+    return out

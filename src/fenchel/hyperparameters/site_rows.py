@@ -1,0 +1,208 @@
+"""Few rows of labels under a kernel: where a search for theta begins.
+
+    P(theta) = max over the sites (beta, lam) of -1/2 (log|B| - lam' rho + beta' K beta) - sum f(h, rho)
+    dP/dtheta = sum_ij G_ij dK_ij/dtheta,   G = 1/2 (beta beta' - Lam^1/2 B^-1 Lam^1/2)
+
+The same coupled Newton method as that of ``solvers/exact.py``, on plain arrays: no prior, no problem and no trace is
+made at each theta, which take longer than the linear algebra of a hundred rows. It only says where a search with
+certified fits begins (``few_rows_start``), and where that one's first fit begins. What it cannot do (a row that is not
+seen, rounding, a rise that fails) is left to that search, from the start that it was given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..likelihoods.bounds import Loss
+from ..linalg import dense
+from ..linalg.arrays import is_numpy, to_numpy
+from ..linalg.krylov import conjugate_gradients
+from .kernel import KernelCovariance
+
+if TYPE_CHECKING:
+    from .evidence import Evidence
+
+MOST_NEWTON = 20  # steps at one theta
+SLOPE_SHARE = 0.01  # of the slope: the error that a fit may leave in it
+LOOSEST = 1e-4  # nats that a fit may leave
+FINEST = 1e-10  # nats that are asked of a fit
+FLOOR = 0.1  # of each lam that a step leaves at least
+SHORTEST = 0.1  # a share of Newton's step
+LOOSE_SYSTEM = 0.1  # relative residual of Newton's system
+ROUNDING = 1e-11  # of |P|: a fall that is none
+SOLVERS = ("newton", "coupled newton")  # that a user did not ask for
+WEAK = 1e-6  # lam K_nn that a site has at least, lest rounding show: what P falls short by is the square of it
+FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
+LONGEST_SHIFT = 2.0  # of a site by extrapolation, in log lam
+
+
+class SitePlace(NamedTuple):
+    """What was found at a theta: P with its gradient, and the marginals (N,)."""
+
+    theta: np.ndarray
+    value: float
+    gradient: np.ndarray
+    h: np.ndarray
+    rho: np.ndarray
+
+
+class SitePoint:
+    """q at the sites (b, lam) or (beta, lam) (N,) under K: P, and the residuals; P is -inf beyond double precision."""
+
+    def __init__(self, owner: SiteRows, K: np.ndarray, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
+        lam = np.maximum(lam, WEAK / np.diagonal(K))
+        self.value, self.lam, self.root = -np.inf, lam, np.sqrt(lam)
+        try:
+            L = dense.cholesky(dense.scaled_plus_identity(K, self.root, np.empty_like(K)))
+        except dense.NotPositiveDefinite:
+            return
+        log_det, Linv = dense.log_det(L), dense.triangular_inverse(L)
+        self.rho = (1.0 - dense.column_squares(Linv)) / lam
+        self.Binv = dense.inverse_from(Linv)
+        if b is not None:  # beta = lam h - b,  h = mt + Vt (b - lam mt)
+            Kv = dense.multiply_symmetric(K, lam * owner.mt - b)
+            inner = self.root * dense.multiply_symmetric(self.Binv, self.root * Kv)
+            beta = lam * (owner.mt - Kv + dense.multiply_symmetric(K, inner)) - b
+        fall = dense.multiply_symmetric(K, beta)
+        self.beta, self.h = beta, owner.mt - fall
+        self.loss = owner.loss(self.h, self.rho)
+        self.r, self.d = beta - self.loss.alpha, lam - self.loss.lam
+        value = -0.5 * (log_det - float(lam @ self.rho) + float(beta @ fall)) - float(self.loss.value.sum())
+        self.value = value if np.isfinite(value) else -np.inf
+
+    def covariance(self) -> np.ndarray:
+        """Vt, its lower triangle."""
+        return dense.set_diagonal(-dense.scale_symmetric(self.Binv.copy(), 1.0 / self.root), self.rho)
+
+
+class SiteRows:
+    """P(theta) + log p(theta), its gradient, and the marginals there; each fit starts where the last ones point.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Its family is a ``KernelCovariance``; its bounds and its prior of theta are taken.
+    """
+
+    def __init__(self, evidence: Evidence, family: KernelCovariance) -> None:
+        self.evidence, self.family = evidence, family
+        self.rows, self.bound = evidence.targets.rows_of(evidence.likelihood), evidence.likelihood.objective
+        self.weight = to_numpy(self.rows["weight"])
+        self.weighted = bool(np.any(self.weight != 1.0))
+        prior = family.at(evidence.start)
+        self.mt = to_numpy(prior.bind(len(self.weight), 1, False).mt)[:, 0]
+        family._known = None  # its matrix leaves before others are made
+        del prior
+        self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and b and log lam one after the other
+        self.allowed = LOOSEST  # nats that the next fit may leave
+        self.n_evaluations = self.n_newton = 0
+
+    def loss(self, h: np.ndarray, rho: np.ndarray) -> Loss:
+        """f with its slopes and curvature, weighted."""
+        out = self.bound.loss(h[:, None], rho[:, None], self.rows)
+        return Loss(*(self.weight * each for each in out)) if self.weighted else out
+
+    def _start(self, theta: np.ndarray, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """b and lam on the plane through the last fits, or by the slopes at the prior mean."""
+        if not self.known:
+            loss = self.loss(self.mt, np.minimum(np.diagonal(K), 1.0))
+            return loss.lam * self.mt - loss.alpha, loss.lam
+        here, sites = self.known[-1]
+        if len(self.known) > 1:
+            steps = np.array([there - here for there, _ in self.known[:-1]])
+            gram = steps @ steps.T
+            gram.flat[:: len(gram) + 1] += FLAT_DIRECTION**2 * gram.trace()
+            shares = np.linalg.solve(gram, steps @ (theta - here))
+            shift = shares @ np.array([other - sites for _, other in self.known[:-1]])
+            sites = sites + np.clip(shift, -LONGEST_SHIFT, LONGEST_SHIFT)
+        b, log_lam = sites[: len(self.mt)], sites[len(self.mt) :]
+        return b, np.exp(log_lam)
+
+    def _climbed(self, K: np.ndarray, point: SitePoint) -> SitePoint:
+        """From a point to where no more than ``allowed`` is missing; ``ValueError`` where it fails."""
+        for _ in range(MOST_NEWTON):
+            if not np.isfinite(point.value):
+                break
+            Vt = point.covariance()
+            by_mean, by_variance = dense.multiply_symmetric(Vt, point.r), dense.multiply_squared(Vt, point.d)
+            missing = 0.5 * float(point.r @ by_mean + 0.5 * point.d @ by_variance)  # of the natural gradient
+            if missing <= self.allowed:
+                return point
+            before, point = point, self._step(K, point, Vt)
+            if not point.value >= before.value - ROUNDING * abs(before.value):
+                break
+            self.n_newton += 1
+        raise ValueError("few rows are left to the search")
+
+    def _step(self, K: np.ndarray, point: SitePoint, Vt: np.ndarray) -> SitePoint:
+        """Newton's step, shortened until P rises: the system of ``priors/newton_systems.py``."""
+        n, loss, squares = len(point.h), point.loss, Vt * Vt
+        bend = loss.hh - point.lam
+
+        def solve(v: np.ndarray) -> np.ndarray:
+            first = dense.multiply_symmetric(Vt, v[:n])
+            return np.concatenate([first, 2.0 * dense.multiply_symmetric(squares, v[n:])])
+
+        def remainder(x: np.ndarray) -> np.ndarray:
+            dh, drho = x[:n], x[n:]
+            return np.concatenate([bend * dh + loss.hr * drho, loss.hr * dh + loss.rr * drho])
+
+        right = np.concatenate([point.r, 0.5 * point.d])
+        x, Fx, left, _ = conjugate_gradients(solve, remainder, right, LOOSE_SYSTEM, max_iter=50)
+        image = right - Fx - left
+        dbeta, dlam, t = point.lam * x[:n] - image[:n], -2.0 * image[n:], 1.0
+        while True:
+            lam = np.maximum(point.lam + t * dlam, FLOOR * point.lam)
+            trial = SitePoint(self, K, None, point.beta + t * dbeta, lam)
+            if trial.value >= point.value or t < SHORTEST:
+                return trial
+            t *= 0.5
+
+    def at(self, theta: np.ndarray) -> SitePlace:
+        """Evaluate; ``ValueError`` where that fails."""
+        K = self.family.matrix(theta)
+        self.n_evaluations += 1
+        b, lam = self._start(theta, K)
+        point = self._climbed(K, SitePoint(self, K, b, lam, lam))
+        lam = np.maximum(point.loss.lam, FLOOR * point.lam)
+        sites = np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
+        others = [each for each in self.known if np.any(each[0] != theta)]
+        self.known = [*others[-theta.size :], (np.array(theta), sites)]
+        G = dense.symmetrised(dense.scale_symmetric(point.__dict__.pop("Binv"), point.root))
+        G *= -0.5
+        G += (0.5 * point.beta)[:, None] * point.beta
+        of_prior, pull = self.evidence.log_prior(theta)
+        gradient = self.family.contracted(theta, G, K) + pull
+        steep = self.evidence.largest_slope(theta, gradient)
+        self.allowed = min(LOOSEST, max(FINEST, (SLOPE_SHARE * steep) ** 2))
+        return SitePlace(theta, point.value + of_prior, gradient, point.h, point.rho)
+
+    def coordinates(self, place: SitePlace) -> np.ndarray:
+        """Where a fit at that theta begins, as ``Problem.start_from`` takes it."""
+        h, rho = place.h[:, None], place.rho[:, None]
+        if self.bound.convex:
+            dual = self.bound.dual
+            return to_numpy(dual.maximiser(h, rho, dual.start(self.rows, 1.0), self.rows))
+        return np.concatenate([h, np.log(rho)], axis=1)
+
+
+def site_rows(evidence: Evidence) -> SiteRows | None:
+    """Of few rows of labels, all of them seen, with one predictor under a kernel; None of others."""
+    family, likelihood = evidence.family, evidence.likelihood
+    bound = likelihood.objective
+    few = not evidence.is_large and evidence.start.size == evidence.n_family > 0
+    if not (few and type(family) is KernelCovariance and family.design is None and is_numpy(family.X)):
+        return None
+    one = (
+        likelihood.support == "levels"
+        and likelihood.n_predictors == 1
+        and bound.layout == (0,)
+        and bound.over_contrasts is None
+    )
+    if not (one and bound.log_concave and not bound.conjugate and evidence.solver.name in SOLVERS):
+        return None
+    rows = evidence.targets.rows_of(likelihood)
+    seen = bool(np.all(rows["weight"] > 0.0)) and not bool(np.any(bound.is_flat(rows)))
+    return SiteRows(evidence, family) if seen else None

@@ -1,0 +1,81 @@
+"""Few rows that are not Gaussian: the evidence beside certified fits, and where a search begins by it."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from fenchel.hyperparameters import Evidence, KernelCovariance, learn
+from fenchel.hyperparameters.gaussian_rows import quick_start
+from fenchel.hyperparameters.search import Search
+from fenchel.hyperparameters.site_rows import site_rows
+from fenchel.kernels import KeptDistances, contract, evaluate
+from fenchel.likelihoods import BernoulliLogit, Poisson
+from fenchel.linalg.logistic_normal import _by_panels, logistic_moments
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(40, 2))
+ETA = 2.0 * np.sin(1.5 * X[:, 0]) + X[:, 1]
+LABELS = (rng.random(40) < 1.0 / (1.0 + np.exp(-ETA))).astype(float)
+COUNTS = rng.poisson(np.exp(0.5 * ETA)).astype(float)
+KERNEL = ConstantKernel(1.0, (1e-3, 1e4)) * RBF(1.0, (1e-2, 1e3))
+
+
+def evidence_of(likelihood, y, kernel=KERNEL, **options):
+    return Evidence(likelihood, KernelCovariance(kernel, X, mean=0.2, level=5.0), y, **options)
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(0.5, 2.0, 40)])
+@pytest.mark.parametrize(("likelihood", "y"), [(BernoulliLogit("exact"), LABELS), (BernoulliLogit("tilted"), LABELS)])
+def test_value_and_slopes_are_those_of_certified_fits(likelihood, y, weights):
+    evidence = evidence_of(likelihood, y, weights=weights)
+    rows = site_rows(evidence)
+    for theta in (np.zeros(2), np.array([2.0, 0.5])):
+        rows.allowed = 1e-10
+        place = rows.at(theta)
+        value, gradient = evidence(theta)
+        assert abs(place.value - value) < 1e-7
+        assert np.allclose(place.gradient, gradient, atol=1e-3)
+
+
+@pytest.mark.parametrize("bound", ["exact", "tilted", "log-sum"])
+def test_a_search_ends_where_it_did_without_it(bound):
+    evidence = evidence_of(BernoulliLogit(bound), LABELS)
+    plain = Search(evidence, 100, 1e-3, None).run(evidence.start)
+    found = learn(BernoulliLogit(bound), evidence.family, LABELS)
+    assert found.converged
+    assert found.solution.converged
+    assert abs(found.objective - plain.objective) < 1e-5
+    assert np.allclose(found.theta, plain.theta, atol=5e-3)
+    # one certified fit, from the marginals that were found
+    begun = evidence_of(BernoulliLogit(bound), LABELS)
+    Search(begun, 100, 1e-3, None).run(quick_start(begun, begun.start, 1e-3))
+    assert np.abs(begun.solution.elbo - found.solution.elbo) < 1e-5
+
+
+def test_other_rows_are_left_to_the_search():
+    assert site_rows(evidence_of(BernoulliLogit(), np.where(np.arange(40) < 2, np.nan, LABELS))) is None
+    assert site_rows(evidence_of(Poisson(), COUNTS)) is None
+    assert site_rows(evidence_of(BernoulliLogit("tilted"), LABELS, method="lbfgs")) is None
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [KERNEL, RBF(0.7) * ConstantKernel(2.0), Matern(0.8, nu=1.5), 2.0 * Matern(0.8, nu=0.5), 3.0 * RBF(2.0, "fixed")],
+)
+def test_kept_distances_are_the_kernel(kernel):
+    kept, K, G = KeptDistances.of(kernel, X), evaluate(kernel, X), np.cov(rng.normal(size=(40, 60)))
+    assert np.allclose(kept.value(kernel.theta), K, rtol=1e-13)
+    expected = np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1])
+    assert np.allclose(kept.slopes(kernel.theta, G, K), expected)
+    assert np.allclose(contract(kernel, X, G), expected)
+
+
+def test_other_kernels_keep_no_distances():
+    for kernel in (RBF([1.0, 2.0]), KERNEL + RBF(2.0), RBF(1.0) * RBF(2.0), Matern(1.0, nu=2.0)):
+        assert KeptDistances.of(kernel, X) is None
+
+
+@pytest.mark.parametrize("rho", [(0.26, 0.9), (1.1, 30.0), (0.3, 5.0)])
+def test_moments_of_few_rows(rho):
+    h, v = rng.normal(scale=6.0, size=30), rng.uniform(*rho, size=30)
+    assert np.allclose(logistic_moments(h, v), _by_panels(h, v), rtol=1e-9, atol=1e-12)
