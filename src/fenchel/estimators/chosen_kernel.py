@@ -221,9 +221,10 @@ def warn_unrelated(where: str, kernel: Any, X: np.ndarray, given: bool = True) -
     """
     others = X[(X[0] != X).any(axis=1)][:_SEEN]
     if others.shape[0]:
-        apart = np.sqrt(diagonal(kernel, X[:1]) * diagonal(kernel, others))
-        if np.any(np.abs(evaluate(kernel, X[:1], others)[0]) >= _UNRELATED * apart):
-            return
+        for one in kernels_of(kernel):
+            apart = np.sqrt(diagonal(one, X[:1]) * diagonal(one, others))
+            if np.any(np.abs(evaluate(one, X[:1], others)[0]) >= _UNRELATED * apart):
+                return
     if given:
         advice = "Where rows are far apart or columns of different units, scale X (StandardScaler), or leave "
         advice += "kernel=None, which starts from its distances."
