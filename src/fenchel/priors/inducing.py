@@ -89,6 +89,16 @@ class FeatureRows:
         out[:, m:] = self.level**0.5
         return out
 
+    def to_points(self, A: Array) -> Array:
+        """A U' of rows A, without the zeros of U."""
+        if not is_numpy(A):
+            return A @ self.U.T
+        out = np.empty((A.shape[0], self.U.shape[0]))
+        for i, j, _ in self.stripes:
+            first = i if len(self.stripes) > 1 else 0
+            np.matmul(A[:, first:], self.U[i:j, first:].T, out=out[:, i:j])
+        return out
+
     def at(self, X: Array) -> FeatureRows:
         """The same features of other inputs."""
         out = copy(self)
@@ -244,6 +254,10 @@ class InducingPoints(LatentPrior):
         self._like = HOST if host else inputs
         self.place(self._like, None, 0.0, design, offset, to_numpy(c))
         self.restate(kernel=kernel, X=X, points=points, offset=offset, level=level, jitter=jitter)
+
+    def kept_features(self, some: slice) -> Array | None:
+        """Rows of the features where they are kept; None where every pass makes them again."""
+        return None if isinstance(self.design, RemadeRows) else self.design.X[some]  # type: ignore[attr-defined]
 
     @property
     def like(self) -> Array:
