@@ -46,7 +46,8 @@ LEAST_ROUGH = 100  # points: fewer blur short lengths, and theta would go to ano
 SAMPLE_ROWS = 10_000  # of a sample that theta is learned from first, at least
 SAMPLE_SHARE = 20  # rows of a sample for each point, at least
 LARGE_SHARE = 2  # times the rows of a sample: fewer rows are learned from at once
-HOPELESS = 4.0  # times the loss: a plain bound above it is not made sharper, for log determinants halve it at most
+HOPELESS = 4.0  # times the loss: a plain bound above it is rarely more than twice the sharp one
+CHEAP_WORK = 2e11  # multiplications up to which a bound is made sharper anyway: some 6 seconds on two cores
 SAMPLE_TOL = 1e-8  # relative gap of the fits of a sample
 MOVED = 0.3  # log units: points are chosen again where theta has gone farther since
 DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
@@ -201,7 +202,7 @@ def _grown(
         try:
             run.stage(size, given, rough, rise, report)
             final = not sizes or size == sizes[-1]
-            loss = ApproximationLoss.unknown(size, 0.0) if final else run.rough_loss(allowed)
+            loss = ApproximationLoss.unknown(size, 0.0) if final else run.loss(allowed, rough=True)
             too_long = LONGER * (time.perf_counter() - began) > seconds
             if final or loss.bound <= allowed or loss.n_points < size or too_long:
                 run.finish(size, FINE_SHARE * allowed, report)
@@ -434,15 +435,16 @@ class _Run:
         rho = to_numpy(prior.design.row_squares(root)) + to_numpy(prior.extra_variance)
         return SimpleNamespace(posterior=SimpleNamespace(mean=h, variance=rho))
 
-    def loss(self, enough: float) -> ApproximationLoss:
-        """The bound of the last fit, as sharp as it is worth; plain where ``enough`` is infinite."""
-        theta = self.found.theta[: self.family.theta.size]
-        return approximation_loss(self.found.solution, self.family.at(theta), self.rng, enough)
+    def loss(self, allowed: float, rough: bool = False) -> ApproximationLoss:
+        """The bound of the last fit, plain where it is far above ``allowed`` and a sharper one takes seconds.
 
-    def rough_loss(self, allowed: float) -> ApproximationLoss:
-        """The same; plain where it is far above ``allowed`` anyway."""
-        plain = self.loss(np.inf)
-        return plain if not allowed < plain.bound <= HOPELESS * allowed else self.loss(allowed)
+        ``rough``: where that takes any time at all.
+        """
+        theta = self.found.theta[: self.family.theta.size]
+        work = 4.0 * float(len(self.family.X)) ** 2 * len(self.family.points)
+        hopeless = HOPELESS * allowed if rough or work > CHEAP_WORK else np.inf
+        prior = self.family.at(theta)
+        return approximation_loss(self.found.solution, prior, self.rng, allowed, hopeless=hopeless)
 
     def restored(self, numbers: dict[str, Any]) -> InducingFit:
         self.points(np.asarray(numbers["points"], dtype=np.float64))
