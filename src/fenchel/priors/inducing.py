@@ -22,7 +22,7 @@ from ..cross_kernels import cross, variances
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST
-from ..linalg.machine import blocks, on_every_core, over_rows, physical_memory
+from ..linalg.machine import block_rows, blocks, on_every_core, over_rows, physical_memory
 from ..linalg.matrix_designs import Dense, array_design, stripes
 from .base import Predictors, Prior
 from .latent_priors import LatentPrior, in_smaller_space
@@ -181,11 +181,14 @@ class RemadeRows(Dense):
         M = made.points.shape[0]
         inner, constant = to_numpy(made.U) @ U[:M], made.level**0.5 * U[M:].sum(axis=0)
         constant = constant if last is None else constant + last
-        out = np.empty(self.shape[0])
+        out, width, parts = np.empty(self.shape[0]), max(M, U.shape[1]), stripes(inner)  # triangular where U is
 
         def stretch(start: int, stop: int) -> None:
-            for some in blocks(start, stop, max(M, U.shape[1])):
-                each = cross(made.kernel, made.X[some], made.points) @ inner
+            each = np.empty((min(block_rows(width), stop - start), U.shape[1]))
+            for some in blocks(start, stop, width):
+                K, each = cross(made.kernel, made.X[some], made.points), each[: some.stop - some.start]
+                for i, j, part in parts:
+                    np.matmul(K[:, : part.shape[0]], part, out=each[:, i:j])
                 each += constant
                 np.einsum("ij,ij->i", each, each, out=out[some])
 
