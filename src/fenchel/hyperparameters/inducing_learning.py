@@ -200,8 +200,8 @@ def _grown(
     rise = rough if len(sizes) > 1 else FINE_SHARE * allowed
     for size in sizes or [0]:
         try:
-            run.stage(size, given, rough, rise, report)
             final = not sizes or size == sizes[-1]
+            run.stage(size, given, rough, rise, report, final)
             loss = ApproximationLoss.unknown(size, 0.0) if final else run.loss(allowed, rough=True)
             too_long = LONGER * (time.perf_counter() - began) > seconds
             if final or loss.bound <= allowed or loss.n_points < size or too_long:
@@ -308,10 +308,11 @@ class _Run:
     def points(self, points: Array) -> None:
         self.family = self.family.with_points(points)
 
-    def stage(self, size: int, given: Any, rough: float, rise: float, report: Callback | None) -> None:
+    def stage(self, size: int, given: Any, rough: float, rise: float, report: Callback | None, final: bool) -> None:
         """Choose so many points, or take those given, and learn theta with them until a step gains less than ``rise``.
 
-        With a sample of the rows where they are many: all of them are then fitted once, at its theta.
+        With a sample of the rows where they are many: all of them are then fitted once, at its theta; not with the
+        ``final`` number of points, with which ``finish`` learns theta from all of them.
         """
         where = "learn_inducing"
         few = self._sampled(size or len(given)) if self.learn_theta else None
@@ -329,7 +330,7 @@ class _Run:
             if few is not None and few.learned is not None and self.learned is None:
                 self._all_rows(few, None, report)
             raise
-        if few is not None:
+        if few is not None and not final:
             self._all_rows(few, None, report)
 
     def finish(self, size: int, rise: float, report: Callback | None) -> None:
@@ -338,9 +339,14 @@ class _Run:
             return
         few = self._sampled(size or len(self.family.points))
         first = self if few is None else few
-        if size and (first.chosen_at is None or np.abs(first.found.theta - first.chosen_at).max() > MOVED):
-            first.choose(size)
-        first.learn(rise, report)
+        try:
+            if size and (first.chosen_at is None or np.abs(first.found.theta - first.chosen_at).max() > MOVED):
+                first.choose(size)
+            first.learn(rise, report)
+        except KeyboardInterrupt:
+            if few is not None and few.learned is not None and self.learned is None:
+                self._all_rows(few, None, report)
+            raise
         if few is not None:
             self._all_rows(few, rise, report)
 
