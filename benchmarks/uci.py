@@ -1,120 +1,156 @@
-"""Gaussian processes by inducing points on tables of the UCI repository: scores, seconds, memory and certified loss.
+"""Gaussian processes of many rows on tables of the UCI repository, beside their peers: one table.
 
-    python benchmarks/uci.py --data FOLDER [--tables kin40k elevators ...] [--points 200 500 1000] [--rows N]
+    python benchmarks/uci.py --data FOLDER [--tables kin40k ...] [--peers fenchel gpytorch-sgpr ...] [--rows N]
 
-FOLDER holds kin40k, protein, elevators, bike (columns, ``y``, ``test`` = 1 for the held-out tenth) and adult, credit
-(binary ``y``; every tenth row of a permutation by seed 0 is held out) as csv.gz. Columns, and a real y, are
-standardised by the training rows. The kernel is a constant times Matern of 3/2 with a length for each column, learned
-through each number of points from where the last one ended. ``--rows`` draws so many training rows. Histogram gradient
-boosting of scikit-learn with its defaults stands beside: mean log scores for labels, RMSE alone for numbers.
+FOLDER holds kin40k, protein, elevators, bike, adult and credit as csv.gz (``large_process/tables.py``); ``--rows``
+draws so many training rows. Each fit runs in a fresh process (``large_process/one_fit.py``), so that its memory is its
+own, with ``--threads`` threads. Peers are the functions of ``large_process/*_fits.py``, which say their settings, and
+run in the Python at ``--python``. All are judged by what they predict, in float64. ``--at-once`` runs several processes
+side by side, each on cores of its own. A peer that is not installed, fails, or takes longer than ``--limit`` is a row
+that says so.
+
+RMSE/err   root mean squared error of standardised y, or the share of wrong labels
+NLPD       mean negative log density of a held-out y, or log loss
+elbo       or the log evidence that a peer tells
+loss <=    nats of elbo that the points cost, at most (~: an estimate)
+seconds    of the fit by the clock; process: of the processor; predict: of predictions; /ours: in times of ``fenchel``
+GiB, dev.  peak memory of the process, and of the device
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import json
+import os
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from queue import SimpleQueue
+from typing import Any
 
-import numpy as np
-import pandas as pd
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern
-
-from fenchel.estimators import GaussianProcessClassifier, GaussianProcessRegressor
-
-LABELS = ("adult", "credit")
-TABLES = ("kin40k", "elevators", "bike", "protein", *LABELS)
-
-
-class Table(NamedTuple):
-    """Training and held-out rows, standardised."""
-
-    X: np.ndarray
-    y: np.ndarray
-    X_new: np.ndarray
-    y_new: np.ndarray
-
-
-def read(folder: Path, name: str, rows: int | None) -> Table:
-    frame = pd.read_csv(folder / f"{name}.csv.gz").astype(float)
-    rng = np.random.default_rng(0)
-    if "test" in frame:
-        held = frame.pop("test").to_numpy() == 1.0
-    else:
-        held = np.zeros(len(frame), dtype=bool)
-        held[rng.permutation(len(frame))[::10]] = True
-    y, X = frame.pop("y").to_numpy(), frame.to_numpy()
-    learn = np.flatnonzero(~held)
-    learn = rng.permutation(learn)[:rows] if rows else learn
-    scale = X[learn].std(axis=0)
-    X = (X - X[learn].mean(axis=0)) / np.where(scale > 0.0, scale, 1.0)
-    if name not in LABELS:
-        y = (y - y[learn].mean()) / y[learn].std()
-    return Table(X[learn], y[learn], X[held], y[held])
+HERE = Path(__file__).parent / "large_process"
+TABLES = ("kin40k", "elevators", "bike", "protein", "adult", "credit")
+OURS = ("fenchel", "fenchel-512")
+PEERS = (
+    *OURS,
+    "gpytorch-sgpr",
+    "gpytorch-sgpr-ard",
+    "gpytorch-svgp",
+    "gpytorch-svgp-ard",
+    "gpytorch-exact-ard",
+    "gpboost-vecchia",
+    "sklearn-subset",
+    "sklearn-boosting",
+)
+NUMBERS_ALONE = ("gpytorch-sgpr", "gpytorch-sgpr-ard", "gpytorch-exact-ard")
+EXACT_ROWS = 5_000  # of GPyTorch's exact process on a processor; more need a device
 
 
-def model(name: str, kernel: Any, points: int) -> Any:
-    options = {"approximation": "inducing", "n_inducing": points}
-    if name in LABELS:
-        return GaussianProcessClassifier(kernel, **options)
-    return GaussianProcessRegressor(kernel, likelihood="gaussian", **options)
+def jobs(args: argparse.Namespace) -> list[tuple[str, str]]:
+    out = [(table, peer) for table in args.tables for peer in args.peers]
+    return [(table, peer) for table, peer in out if table not in ("adult", "credit") or peer not in NUMBERS_ALONE]
 
 
-def row(name: str, table: Table, fit: Any, seconds: float) -> str:
-    """Of one fit."""
-    if name in LABELS:
-        p = np.clip(fit.predict_proba(table.X_new)[:, 1], 1e-12, 1 - 1e-12)
-        first = float(np.mean((p > 0.5) != table.y_new))
-    else:
-        first = float(np.sqrt(np.mean((fit.predict(table.X_new) - table.y_new) ** 2)))
-    score = -fit.score(table.X_new, table.y_new) if name in LABELS else -score_of(fit, table)
-    last = fit.approximation_.iloc[-1]
-    proof = "estimate" if last["standard_error"] else "proved"
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    cost = f"{fit.elbo_:>12.1f}{last['bound']:>10.1f} {proof:<9}{seconds:>8.1f}{memory:>7.2f}"
-    return f"{name:>10}{len(table.y):>7}{int(last['n_inducing']):>6}{first:>9.4f}{score:>9.4f}{cost}"
+def fitted(job: tuple[str, str], args: argparse.Namespace, free: SimpleQueue[list[int]]) -> dict[str, Any]:
+    """What a fresh process prints of one fit."""
+    table, peer = job
+    exact_on_processor = peer == "gpytorch-exact-ard" and args.device is None
+    if exact_on_processor and not (args.rows and args.rows <= EXACT_ROWS):
+        return {"failed": f"not tried: more than {EXACT_ROWS} rows"}
+    if args.until and time.perf_counter() - args.began > args.until:
+        return {"failed": "not begun: the time was up"}
+    python = sys.executable if peer.startswith(("fenchel", "sklearn")) else args.python
+    call = [python, str(HERE / "one_fit.py"), "--data", str(args.data), "--table", table, "--peer", peer]
+    call += ["--threads", str(args.threads)]
+    call += ["--rows", str(args.rows)] if args.rows else []
+    call += ["--device", args.device] if args.device and peer.startswith(("fenchel", "gpytorch")) else []
+    threads = {name: str(args.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    cores = free.get()
+    if cores and hasattr(os, "sched_setaffinity"):
+        call = [python, "-c", _PINNED, ",".join(map(str, cores)), *call]
+    limit = args.limit
+    if args.until:
+        limit = min(limit, args.until - (time.perf_counter() - args.began) + 1.0)
+    try:
+        done = subprocess.run(call, capture_output=True, text=True, timeout=limit, env={**os.environ, **threads})
+        lines = done.stdout.strip().splitlines()
+        return json.loads(lines[-1]) if lines else {"failed": f"ended with {done.returncode}: {done.stderr[-120:]}"}
+    except subprocess.TimeoutExpired:
+        return {"failed": f"no answer within {limit:.0f} s"}
+    finally:
+        free.put(cores)
 
 
-def score_of(fit: Any, table: Table) -> float:
-    """The mean log predictive density of y, Gaussian."""
-    mean, sd = fit.predict(table.X_new, return_std=True)
-    return float(np.mean(-0.5 * np.log(2 * np.pi * sd**2) - 0.5 * ((table.y_new - mean) / sd) ** 2))
+_PINNED = (
+    "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); os.execv(sys.argv[2], sys.argv[2:])"
+)
 
 
-def boosted(name: str, table: Table) -> str:
-    began = time.perf_counter()
-    if name in LABELS:
-        fit: Any = HistGradientBoostingClassifier(random_state=0).fit(table.X, table.y)
-        p = np.clip(fit.predict_proba(table.X_new)[:, 1], 1e-12, 1 - 1e-12)
-        first = float(np.mean((p > 0.5) != table.y_new))
-        score = -float(np.mean(np.log(np.where(table.y_new > 0.0, p, 1.0 - p))))
-    else:
-        fit = HistGradientBoostingRegressor(random_state=0).fit(table.X, table.y)
-        first, score = float(np.sqrt(np.mean((fit.predict(table.X_new) - table.y_new) ** 2))), np.nan
-    seconds = time.perf_counter() - began
-    return f"{name:>10}{len(table.y):>7}{'trees':>6}{first:>9.4f}{score:>9.4f}{'':>32}{seconds:>8.1f}"
+def row(job: tuple[str, str], found: dict[str, Any], default: float | None) -> str:
+    start = f"{job[0]:<10}{job[1]:<20}"
+    if "failed" in found:
+        return f"{start}{found['failed']}"
+    times = f"{found['seconds'] / default:>8.2f}" if default else f"{'':>8}"
+    loss = ""
+    if found.get("loss") is not None:
+        loss = f"{'~' if found.get('estimated') else ''}{found['loss']:.3g}"
+    elbo = f"{found['elbo']:.1f}" if "elbo" in found else ""
+    device = f"{found['device_gib']:.2f}" if found.get("device_gib") is not None else ""
+    seconds = f"{found['seconds']:>9.1f}{found['processor']:>9.1f}{found['predict']:>8.1f}{times}"
+    scores = f"{found.get('points', ''):>6}{found['error']:>9.4f}{found['nlpd']:>9.4f}{elbo:>12}{loss:>9}"
+    return f"{start}{scores}{seconds}{found['gib']:>7.2f}{device:>7}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES)
-    parser.add_argument("--points", type=int, nargs="+", default=[200, 500, 1000])
+    parser.add_argument(
+        "--peers", nargs="+", default=list(PEERS), help=f"of {', '.join(PEERS)}, fenchel-256, -1000, -2000"
+    )
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", help="torch's, of fenchel and GPyTorch")
+    parser.add_argument("--python", default=sys.executable, help="of the peers that are not in this one")
+    parser.add_argument("--at-once", type=int, default=1, help="processes side by side, each on cores of its own")
+    parser.add_argument("--first-core", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds of a fit, its imports included")
+    parser.add_argument("--until", type=float, help="seconds after which nothing is begun and all ends")
+    parser.add_argument("--kernels", action="store_true", help="print the kernels that were learned, too")
     args = parser.parse_args()
-    head = f"{'table':>10}{'N':>7}{'M':>6}{'rmse/err':>9}{'NLPD':>9}{'elbo':>12}{'loss <=':>10} {'':<9}"
-    print(head + f"{'seconds':>8}{'GiB':>7}", flush=True)
-    for name in args.tables:
-        table, began = read(args.data, name, args.rows), time.perf_counter()
-        D = table.X.shape[1]
-        kernel = ConstantKernel(1.0, (1e-3, 1e4)) * Matern(np.full(D, D**0.5), (1e-2, 1e4), nu=1.5)
-        for points in args.points:
-            fit = model(name, kernel, points).fit(table.X, table.y)
-            kernel = fit.kernel_
-            print(row(name, table, fit, time.perf_counter() - began), flush=True)
-        print(boosted(name, table), flush=True)
+    args.began = time.perf_counter()
+    todo, free = jobs(args), SimpleQueue[list[int]]()
+    there = os.cpu_count() or 1
+    for i in range(args.at_once):
+        first = args.first_core + i * args.threads
+        free.put(list(range(first, first + args.threads)) if first + args.threads <= there else [])
+    head = f"{'table':<10}{'peer':<20}{'M':>6}{'RMSE/err':>9}{'NLPD':>9}{'elbo':>12}{'loss <=':>9}"
+    head += f"{'seconds':>9}{'process':>9}{'predict':>8}{'/ours':>8}{'GiB':>7}{'dev.':>7}"
+    rows = f"{args.rows or 'all'} rows, {args.threads} threads" + (f", {args.device}" if args.device else "")
+    print(f"{rows}, {args.at_once} at once\n{head}", flush=True)
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def run(job: tuple[str, str]) -> None:
+        found[job] = fitted(job, args, free)
+        ours = found.get((job[0], "fenchel"), {}).get("seconds")
+        print(row(job, found[job], ours), flush=True)
+
+    with ThreadPoolExecutor(args.at_once) as pool:
+        list(pool.map(run, todo))
+    if args.at_once > 1:
+        print(f"\nin order\n{head}")
+        for job in todo:
+            print(row(job, found[job], found.get((job[0], "fenchel"), {}).get("seconds")))
+    said: dict[str, str] = {}
+    for each in found.values():
+        said.update(each.get("versions", {}))
+    print(", ".join(f"{name} {number}" for name, number in sorted(said.items())))
+    if args.kernels:
+        for job, each in found.items():
+            if "kernel" in each:
+                print(f"{job[0]:<10}{job[1]:<20}{each['kernel']}")
 
 
 if __name__ == "__main__":

@@ -351,9 +351,11 @@ def test_weights_and_offsets_of_rows_come_with_a_sample(monkeypatch):
     y, rng = every["counts"][1], np.random.default_rng(0)
     offset, weights = 0.3 * rng.normal(size=900), rng.integers(0, 3, 900).astype(float)
     family = InducingCovariance(1.0 * sk.RBF(1.0), X, X[:1], offset=offset, level=3.0)
-    whole = learn_inducing(Poisson(np.full(900, 2.0)), family, y, n_inducing=20, weights=weights)
-    monkeypatch.setattr(inducing_learning, "SAMPLE_ROWS", 200)
-    few = learn_inducing(Poisson(np.full(900, 2.0)), family, y, n_inducing=20, weights=weights)
+    whole = learn_inducing(Poisson(np.full(900, 2.0)), family, y, n_inducing=60, weights=weights)
+    monkeypatch.setattr(inducing_learning, "SAMPLE_ROWS", 300)
+    monkeypatch.setattr(inducing_learning, "SAMPLE_SHARE", 2)
+    few = learn_inducing(Poisson(np.full(900, 2.0)), family, y, n_inducing=60, weights=weights)
+    assert few.learned.n_evaluations < whole.learned.n_evaluations
     assert abs(few.learned.solution.elbo - whole.learned.solution.elbo) < 0.5
 
 

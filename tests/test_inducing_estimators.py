@@ -109,7 +109,7 @@ def test_restarts_that_are_not_used_are_said():
 def test_an_interrupt_leaves_a_model_that_predicts(monkeypatch):
     from fenchel.hyperparameters import inducing_learning
 
-    def interrupted(*args):
+    def interrupted(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(inducing_learning, "approximation_loss", interrupted)

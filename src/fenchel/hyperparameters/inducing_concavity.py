@@ -39,12 +39,17 @@ from .inducing_loss import ApproximationLoss, PairSums, asarray_rows
 TINY = 1e-300
 
 
-def concavity_loss(solution: Solution, prior: InducingPoints, rng: Seed = 0, enough: float = 0.0) -> ApproximationLoss:
-    """The bound for a fit without a dual and one predictor; one below ``enough`` nats is not made smaller."""
+def concavity_loss(
+    solution: Solution, prior: InducingPoints, rng: Seed = 0, enough: float = 0.0, hopeless: float = np.inf
+) -> ApproximationLoss:
+    """The bound for a fit without a dual and one predictor.
+
+    One below ``enough`` nats is not made smaller, nor one above ``hopeless``.
+    """
     sums, word = _Concavity(solution, prior), "strong-concavity"
     means, spreads, error = sums.by_tangents(np.random.default_rng(rng))
     plain = ApproximationLoss(means + spreads, error, means, spreads, 0.0, word, sums.M)
-    if error or plain.bound <= enough or not sums.is_affordable(1):
+    if error or not enough < plain.bound <= hopeless or not sums.is_affordable(1):
         return plain
     gain, means, spreads = sums.at_better_q()
     better = ApproximationLoss(gain + means + spreads, 0.0, means, gain + spreads, 0.0, word, sums.M)

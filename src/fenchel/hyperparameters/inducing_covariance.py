@@ -145,7 +145,8 @@ def feature_slopes(
     rows, M = prior.rows, prior.rows.points.shape[0]
 
     def one(some: slice) -> np.ndarray:
-        slopes, G, A = row_slopes(rows, rows.X[some, :], lambda G: adjoint(some, G), lam[some])
+        kept = prior.kept_features(some)
+        slopes, G, A = row_slopes(rows, rows.X[some, :], lambda G: adjoint(some, G), lam[some], kept)
         return np.concatenate([slopes, np.zeros(0) if B is not None else to_numpy(G[:, :M].T @ A).ravel()])
 
     total = np.asarray(sum(over_rows(rows.shape[0], rows.shape[1], one, is_numpy(lam))))
@@ -155,14 +156,17 @@ def feature_slopes(
 
 
 def row_slopes(
-    rows: FeatureRows, X: Array, adjoint: Callable[[Array], Array], lam: Array
+    rows: FeatureRows, X: Array, adjoint: Callable[[Array], Array], lam: Array, G: Array | None = None
 ) -> tuple[np.ndarray, Array, Array]:
-    """<A L^-1, dK_NM> - 1/2 lam' d diag(K) of some rows X, with their features G and A = adjoint(G) of the points."""
+    """<A L^-1, dK_NM> - 1/2 lam' d diag(K) of some rows X, with their features G and A = adjoint(G) of the points.
+
+    ``G``: the features where they are known.
+    """
     kernel, Z = rows.kernel, rows.points
     K = cross(kernel, X, Z)
-    G = rows.of_cross(K, X)
+    G = rows.of_cross(K, X) if G is None else G
     A = adjoint(G)[:, : Z.shape[0]]
-    slopes = cross_slopes(kernel, X, Z, A @ rows.U.T, K) + variance_slopes(kernel, X, -0.5 * lam)
+    slopes = cross_slopes(kernel, X, Z, rows.to_points(A), K) + variance_slopes(kernel, X, -0.5 * lam)
     return slopes, G, A
 
 

@@ -4,10 +4,11 @@
     theta    by the envelope's gradient at fixed points, from the last theta, and each fit from the last one's sites
     stop     when the bound on what the points cost is below ``loss`` nats, or at a number of points, or out of time
 
-theta is learned with a quarter of the points first, and points are chosen again where it has moved since. Very many
-rows are learned from by a sample of them, each of which counts for several; all rows begin where the sample ended, with
-the curvature that its slopes have there, and take a few steps of Newton's. An interrupt leaves the best fit so far on
-the exception, ``InterruptedLearning.finished``.
+theta is learned with a quarter of the points first, and points are chosen again where it has moved since. While points
+are too few theta is learned roughly: to a share of what the points cost. Many rows are learned from by a sample of
+them, each of which counts for several; all rows begin where the sample ended, with the curvature that its slopes have
+there, and take a few steps of Newton's. An interrupt leaves the best fit so far on the exception,
+``InterruptedLearning.finished``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from ..checks import callers_line, count, finite, numeric, scalar
 from ..files import searched
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import Array, ArrayLike, asarray, out_of_memory, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, out_of_memory, to_numpy
 from ..priors.pivots import choose_rows
 from ..solvers.base import Callback, reporting
 from .base import Evaluated, Learned
@@ -33,7 +34,9 @@ from .inducing_loss import ApproximationLoss, approximation_loss
 from .search import Search, SearchOptions
 
 FIRST_POINTS = 100  # where "auto" begins
-MOST_POINTS = 2_000  # where "auto" ends, on a machine of a few cores
+MOST_POINTS = 2_000  # where "auto" ends
+MOST_WORK = 1.5e10  # and (rows theta is learned from + 2 points) points^2: some 3 seconds a step on two cores
+DEVICE_WORK = 1.5e12  # the same on a device
 ROUGH_SHARE = 0.3  # of ``loss``: a search before the points are chosen again ends where a step gains less
 FINE_SHARE = 0.01  # of ``loss``: and the last one
 SLOPE = 0.02  # nats an e-fold: or where no slope is larger
@@ -42,7 +45,9 @@ ROUGH_POINTS = 0.25  # of the points: with so many theta is learned first
 LEAST_ROUGH = 100  # points: fewer blur short lengths, and theta would go to another peak
 SAMPLE_ROWS = 10_000  # of a sample that theta is learned from first, at least
 SAMPLE_SHARE = 20  # rows of a sample for each point, at least
-LARGE_SHARE = 4  # times the rows of a sample: fewer rows are learned from at once
+LARGE_SHARE = 2  # times the rows of a sample: fewer rows are learned from at once
+HOPELESS = 4.0  # times the loss: a plain bound above it is rarely more than twice the sharp one
+CHEAP_WORK = 2e11  # multiplications up to which a bound is made sharper anyway: some 6 seconds on two cores
 SAMPLE_TOL = 1e-8  # relative gap of the fits of a sample
 MOVED = 0.3  # log units: points are chosen again where theta has gone farther since
 DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
@@ -127,7 +132,7 @@ def learn_inducing(
     loss : float, optional
         Nats of elbo that the points may cost. Default: ``default_loss``, a thousandth of a nat a row.
     most_points : int
-        Of "auto".
+        Of "auto", which also ends where a step of the search would take too many multiplications (``MOST_WORK``).
     seconds : float
         No number of points is begun that would probably take longer in all.
     theta : array, optional
@@ -155,7 +160,7 @@ def learn_inducing(
     run.theta = None if theta is None else numeric("learn_inducing", "theta", theta)
     N = family.X.shape[0]
     allowed = default_loss(N) if loss is None else scalar("learn_inducing", "loss", loss, 0.0)
-    sizes = _sizes(n_inducing, N, min(most_points, N))
+    sizes = _sizes(n_inducing, N, min(most_points, N), MOST_WORK if is_numpy(family.X) else DEVICE_WORK)
 
     def search() -> InducingFit:
         with reporting(progress, "learning by inducing points", callback) as report:
@@ -164,7 +169,7 @@ def learn_inducing(
     return searched("learn inducing", search, InducingFit.numbers, run.restored)
 
 
-def _sizes(n_inducing: Any, N: int, most: int) -> list[int]:
+def _sizes(n_inducing: Any, N: int, most: int, work: float) -> list[int]:
     """The numbers of points to try, in order; none where the points are given."""
     if np.ndim(n_inducing) > 0:
         return []
@@ -172,8 +177,17 @@ def _sizes(n_inducing: Any, N: int, most: int) -> list[int]:
         return [min(N, count("learn_inducing", "n_inducing", n_inducing, 1))]
     out = [min(FIRST_POINTS, most)]
     while out[-1] < most:
-        out.append(min(most, GROWTH * out[-1]))
+        size = min(most, GROWTH * out[-1])
+        if (_learned_rows(N, size) + 2.0 * size) * size**2 > work:
+            break
+        out.append(size)
     return out
+
+
+def _learned_rows(N: int, size: int) -> int:
+    """How many rows theta is learned from first: a sample of many."""
+    wanted = max(SAMPLE_ROWS, SAMPLE_SHARE * size)
+    return wanted if LARGE_SHARE * wanted <= N else N
 
 
 def _grown(
@@ -182,10 +196,19 @@ def _grown(
     began, stages = time.perf_counter(), list[dict[str, float]]()
     ending = "the points were given" if not sizes else "so many points were asked for"
     finished: InducingFit | None = None
+    rough = ROUGH_SHARE * allowed
+    rise = rough if len(sizes) > 1 else FINE_SHARE * allowed
     for size in sizes or [0]:
         try:
-            run.stage(size, given, allowed, report)
-            loss = run.loss(allowed)
+            final = not sizes or size == sizes[-1]
+            run.stage(size, given, rough, rise, report, final)
+            loss = ApproximationLoss.unknown(size, 0.0) if final else run.loss(allowed, rough=True)
+            too_long = LONGER * (time.perf_counter() - began) > seconds
+            if final or loss.bound <= allowed or loss.n_points < size or too_long:
+                run.finish(size, FINE_SHARE * allowed, report)
+                loss = run.loss(allowed)
+            elif np.isfinite(loss.bound):
+                rise = max(rise, FINE_SHARE * loss.bound)
         except KeyboardInterrupt:
             last = run.learned
             if last is not None and (finished is None or last.solution.elbo > finished.learned.solution.elbo):
@@ -212,12 +235,12 @@ def _grown(
         )
         enough = False
         if np.ndim(given) == 0 and given == "auto":
-            ending = f"the bound is above loss = {allowed:.3g} nats at the most points"
+            ending = f"the bound is above loss = {allowed:.3g} nats at the most points that are tried"
             if loss.bound <= allowed:
                 ending, enough = f"the bound is below loss = {allowed:.3g} nats", True
             elif loss.n_points < size:
                 ending, enough = "further points explain nothing more in double precision", True
-            elif LONGER * spent > seconds:
+            elif too_long:
                 ending = f"the bound is above loss = {allowed:.3g} nats, and more points would take too long"
                 enough = True
         finished = InducingFit(run.found, run.family, loss, stages, ending)
@@ -264,6 +287,7 @@ class _Run:
         self.max_iter, self.gtol = max_iter, gtol
         self.settings: dict[str, Any] = {"weights": weights, "tol": tol, "own": own}
         self.theta: np.ndarray | None = None
+        self.chosen_at: np.ndarray | None = None
         self.learned: Learned | None = None
         self.few: _Run | None = None
         self.evidence: Evidence | None = None
@@ -284,8 +308,12 @@ class _Run:
     def points(self, points: Array) -> None:
         self.family = self.family.with_points(points)
 
-    def stage(self, size: int, given: Any, allowed: float, report: Callback | None) -> None:
-        """Choose so many points, or take those given, and learn theta with them."""
+    def stage(self, size: int, given: Any, rough: float, rise: float, report: Callback | None, final: bool) -> None:
+        """Choose so many points, or take those given, and learn theta with them until a step gains less than ``rise``.
+
+        With a sample of the rows where they are many: all of them are then fitted once, at its theta; not with the
+        ``final`` number of points, with which ``finish`` learns theta from all of them.
+        """
         where = "learn_inducing"
         few = self._sampled(size or len(given)) if self.learn_theta else None
         first = self if few is None else few
@@ -295,27 +323,50 @@ class _Run:
             else:
                 if first.learned is None and self.learn_theta and ROUGH_POINTS * size >= LEAST_ROUGH:
                     first.choose(int(ROUGH_POINTS * size))
-                    first.learn(ROUGH_SHARE * allowed, report)
+                    first.learn(rough, report)
                 first.choose(size)
-            chosen_at = first.theta
-            first.learn(FINE_SHARE * allowed, report)
-            if size and self.learn_theta and (chosen_at is None or np.abs(first.found.theta - chosen_at).max() > MOVED):
-                first.choose(size)
-                first.learn(FINE_SHARE * allowed, report)
-            if few is not None:
-                self._begin_at(few)
-                self.learn(FINE_SHARE * allowed, report, few)
+            first.learn(rise, report)
         except KeyboardInterrupt:
-            if few is not None and few.learned is not None and self.learned is None:  # one fit of all rows at its theta
-                self._begin_at(few)
-                self.learn_theta = False
-                self.learn(0.0, report, few)
+            if few is not None and few.learned is not None and self.learned is None:
+                self._all_rows(few, None, report)
+            raise
+        if few is not None and not final:
+            self._all_rows(few, None, report)
+
+    def finish(self, size: int, rise: float, report: Callback | None) -> None:
+        """Learn theta to the end, with points chosen again where it has moved far since they were."""
+        if not self.learn_theta:
+            return
+        few = self._sampled(size or len(self.family.points))
+        first = self if few is None else few
+        try:
+            if size and (first.chosen_at is None or np.abs(first.found.theta - first.chosen_at).max() > MOVED):
+                first.choose(size)
+            first.learn(rise, report)
+        except KeyboardInterrupt:
+            if few is not None and few.learned is not None and self.learned is None:
+                self._all_rows(few, None, report)
+            raise
+        if few is not None:
+            self._all_rows(few, rise, report)
+
+    def _all_rows(self, few: _Run, rise: float | None, report: Callback | None) -> None:
+        """A fit of all rows from where the search with a sample ended, or the end of the search."""
+        before = self.family, self.theta, self.learned
+        self.points(few.family.points)
+        self.theta, self.learned = few.theta, None
+        try:
+            self.learn(rise, report, few)
+        except KeyboardInterrupt:
+            if self.learned is None:
+                self.family, self.theta, self.learned = before
             raise
 
     def _sampled(self, size: int) -> _Run | None:
         """The search with a sample of the rows, each of which counts for several; None where rows are few."""
-        total, wanted = len(self.family.X), max(SAMPLE_ROWS, SAMPLE_SHARE * size)
-        if total < LARGE_SHARE * wanted:
+        total = len(self.family.X)
+        wanted = _learned_rows(total, size)
+        if wanted == total:
             return None
         if self.few is not None and len(self.few.family.X) >= wanted:
             return self.few
@@ -332,10 +383,6 @@ class _Run:
         self.few = out
         return out
 
-    def _begin_at(self, few: _Run) -> None:
-        self.points(few.family.points)
-        self.theta, self.learned = few.theta, None
-
     def choose(self, size: int) -> None:
         """Rows whose remainder counts most at the last fit."""
         family, solution = self.family, None if self.learned is None else self.learned.solution
@@ -343,12 +390,13 @@ class _Run:
         w = None if solution is None else to_numpy(solution.lam + solution.alpha**2).sum(axis=1)
         if w is not None and not (np.isfinite(w).all() and w.any()):
             w = None
+        self.chosen_at = self.theta
         self.points(family.X[choose_rows(family.kernel_at(theta), family.X, size, w, self.rng)])
 
-    def learn(self, rise: float, report: Callback | None, few: _Run | None = None) -> None:
+    def learn(self, rise: float | None, report: Callback | None, few: _Run | None = None) -> None:
         """theta at these points, from where the last search ended, until a step gains no more than ``rise`` nats.
 
-        ``few`` is the search with a sample of the rows, where there was one.
+        None: a fit at this theta alone. ``few`` is the search with a sample of the rows, where there was one.
         """
         evidence = self.evidence = Evidence(self.likelihood, self.family, self.y, **self.settings)
         theta = evidence.start if self.theta is None else self.theta
@@ -357,7 +405,7 @@ class _Run:
         evidence.begin(None if self.learned is None else self.learned.solution)
         if few is not None:
             evidence.first_start = few.marginals_of(self.family)
-        if self.learn_theta:
+        if self.learn_theta and rise is not None:
             evidence.allowed_gap = 0.0
             if few is not None:
                 evidence.known_curvature = curvature_by_slopes(few.last_evidence, few.found)
@@ -372,8 +420,9 @@ class _Run:
                 raise
             return
         fit = evidence.fit(theta)
+        likelihood = evidence.split(theta)[1]
         where = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
-        self._keep(Learned(*where, likelihood=self.likelihood, prior=evidence.prior), evidence)
+        self._keep(Learned(*where, likelihood=likelihood, prior=evidence.prior), evidence)
 
     def _keep(self, found: Learned, evidence: Evidence) -> None:
         self.learned, self.theta = found, found.theta
@@ -392,9 +441,16 @@ class _Run:
         rho = to_numpy(prior.design.row_squares(root)) + to_numpy(prior.extra_variance)
         return SimpleNamespace(posterior=SimpleNamespace(mean=h, variance=rho))
 
-    def loss(self, enough: float) -> ApproximationLoss:
+    def loss(self, allowed: float, rough: bool = False) -> ApproximationLoss:
+        """The bound of the last fit, plain where it is far above ``allowed`` and a sharper one takes seconds.
+
+        ``rough``: where that takes any time at all.
+        """
         theta = self.found.theta[: self.family.theta.size]
-        return approximation_loss(self.found.solution, self.family.at(theta), self.rng, enough)
+        work = 4.0 * float(len(self.family.X)) ** 2 * len(self.family.points)
+        hopeless = HOPELESS * allowed if rough or work > CHEAP_WORK else np.inf
+        prior = self.family.at(theta)
+        return approximation_loss(self.found.solution, prior, self.rng, allowed, hopeless=hopeless)
 
     def restored(self, numbers: dict[str, Any]) -> InducingFit:
         self.points(np.asarray(numbers["points"], dtype=np.float64))

@@ -91,11 +91,17 @@ class ApproximationLoss:
 
 
 def approximation_loss(
-    solution: Solution, prior: InducingPoints, rng: Seed = 0, enough: float = 0.0, alone: bool = True
+    solution: Solution,
+    prior: InducingPoints,
+    rng: Seed = 0,
+    enough: float = 0.0,
+    alone: bool = True,
+    hopeless: float = np.inf,
 ) -> ApproximationLoss:
-    """The bound for a fit of ``prior``, its gap included; one below ``enough`` nats is not made smaller by more work.
+    """The bound for a fit of ``prior``, its gap included.
 
-    The process may be one of several parts of eta; where it is not ``alone``, nothing bounds it without a dual.
+    One below ``enough`` nats is not made smaller by more work, nor one above ``hopeless``. The process may be one of
+    several parts of eta; where it is not ``alone``, nothing bounds it without a dual.
 
     Examples
     --------
@@ -121,13 +127,14 @@ def approximation_loss(
     if certificate != "duality":
         from .inducing_concavity import concavity_loss
 
-        return concavity_loss(solution, prior, rng, enough)
+        return concavity_loss(solution, prior, rng, enough, hopeless)
     sums, lam = PairSums(prior, solution.alpha, solution.lam), solution.lam
     total, error = sums.quadratic(np.random.default_rng(rng))
     means = 0.5 * max(0.0, total)
     c = asarray(to_numpy(prior.extra_variance), lam)
     spreads = 0.5 * float(namespace(lam).sum(lam * c[:, None]))
-    if alone and not error and means + spreads + gap > enough and sums.is_affordable(lam.shape[1]):
+    worth = not error and enough < means + spreads + gap <= hopeless
+    if alone and worth and sums.is_affordable(lam.shape[1]):
         spreads -= 0.5 * min(2.0 * spreads, sums.log_determinants(lam, post.latent_covariance()))
     return ApproximationLoss(means + spreads + gap, 0.5 * error, means, spreads, gap, certificate, M)
 

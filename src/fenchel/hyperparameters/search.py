@@ -283,7 +283,7 @@ class Search(Generic[F]):
             if model.remaining_rise <= enough:
                 sharpest = float(np.diag(model.updated_curvature(curvature)).max())
                 steep = 2.0 * sharpest**0.5  # twice: the fit may be refined yet
-                flat = evidence.largest_slope(here.theta, here.gradient) if self.options.accepts_flat else 0.0
+                flat = 2.0 * evidence.largest_slope(here.theta, here.gradient) if self.options.accepts_flat else 0.0
                 self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5, flat)
                 self.message = "what Newton's step promises is next to nothing"
                 return True

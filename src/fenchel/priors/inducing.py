@@ -22,7 +22,7 @@ from ..cross_kernels import cross, variances
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST
-from ..linalg.machine import blocks, on_every_core, over_rows, physical_memory
+from ..linalg.machine import block_rows, blocks, on_every_core, over_rows, physical_memory
 from ..linalg.matrix_designs import Dense, array_design, stripes
 from .base import Predictors, Prior
 from .latent_priors import LatentPrior, in_smaller_space
@@ -88,6 +88,16 @@ class FeatureRows:
             np.matmul(K[:, : part.shape[0]], part, out=out[:, i:j])
         if self.trend.size:
             out[:, m:] = self.trend.columns(X)
+        return out
+
+    def to_points(self, A: Array) -> Array:
+        """A U' of rows A, without the zeros of U."""
+        if not is_numpy(A):
+            return A @ self.U.T
+        out = np.empty((A.shape[0], self.U.shape[0]))
+        for i, j, _ in self.stripes:
+            first = i if len(self.stripes) > 1 else 0
+            np.matmul(A[:, first:], self.U[i:j, first:].T, out=out[:, i:j])
         return out
 
     def at(self, X: Array) -> FeatureRows:
@@ -170,11 +180,14 @@ class RemadeRows(Dense):
         made, U = self.X, to_numpy(U)
         M = made.points.shape[0]
         inner, of_trend = to_numpy(made.U) @ U[:M], U[M:]
-        out = np.empty(self.shape[0])
+        out, width, parts = np.empty(self.shape[0]), max(M, U.shape[1]), stripes(inner)  # triangular where U is
 
         def stretch(start: int, stop: int) -> None:
-            for some in blocks(start, stop, max(M, U.shape[1])):
-                each = cross(made.kernel, made.X[some], made.points) @ inner
+            each = np.empty((min(block_rows(width), stop - start), U.shape[1]))
+            for some in blocks(start, stop, width):
+                K, each = cross(made.kernel, made.X[some], made.points), each[: some.stop - some.start]
+                for i, j, part in parts:
+                    np.matmul(K[:, : part.shape[0]], part, out=each[:, i:j])
                 each += made.trend.columns(made.X[some]) @ of_trend + (0.0 if last is None else last)
                 np.einsum("ij,ij->i", each, each, out=out[some])
 
@@ -248,6 +261,10 @@ class InducingPoints(LatentPrior):
         self.place(self._like, None, 0.0, design, offset, to_numpy(c))
         given = {"level": level, "jitter": jitter, "slopes": slopes, "centre": centre}
         self.restate(kernel=kernel, X=X, points=points, offset=offset, **given)
+
+    def kept_features(self, some: slice) -> Array | None:
+        """Rows of the features where they are kept; None where every pass makes them again."""
+        return None if isinstance(self.design, RemadeRows) else self.design.X[some]  # type: ignore[attr-defined]
 
     @property
     def like(self) -> Array:

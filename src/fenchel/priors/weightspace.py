@@ -119,6 +119,7 @@ class WeightPredictors(LatentPredictors):
         given = made_once(Latents.whiten, self.latents, self.designs) if features is None else features
         self.features = list(given)
         self._seen: tuple[Any, list[Array]] = (None, [])
+        self._factor: WeightsFactor | None = None
 
     @property
     def n_weights(self) -> int:
@@ -164,7 +165,11 @@ class WeightPredictors(LatentPredictors):
         return [z.color(u[:, None])[:, 0] for z, u in zip(self.latents, weights, strict=True)]
 
     def at(self, lam: Array) -> WeightsFactor:
-        return WeightsFactor(self, lam)
+        """The last factor again where lam is what it was, as in every step of Gaussian rows."""
+        if self._factor is None or not bool(namespace(lam).all(self._factor.lam == lam)):
+            self._factor = None  # leaves before the next is made
+            self._factor = WeightsFactor(self, lam)
+        return self._factor
 
     def proves_definite(self, lam: Array) -> bool:
         lost = max(X.shape[1] * (X.shape[1] + X.shape[0] + 8.0) for X in self.features) * EPS
