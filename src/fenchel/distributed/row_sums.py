@@ -80,7 +80,7 @@ def evaluate(block: Block, reader: Reader, points: tuple[At, ...], slopes: bool)
     with np.errstate(all="ignore"), one_thread():
         for chunk in reader.chunks(block):
             for k, point in enumerate(points):
-                each, before = _of_chunk(chunk, point, slopes), out[k]
+                each, before = chunk_sums(chunk, point, row_losses(chunk, point), slopes), out[k]
                 out[k] = each if before is None else before + each
     return Sums({str(k): each for k, each in enumerate(out)})
 
@@ -96,9 +96,9 @@ def row_losses(chunk: Chunk, at: At) -> RowLosses:
     return RowLosses(likelihood, h, rho, rows)
 
 
-def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
-    W, local = chunk.design, row_losses(chunk, at)
-    h, rho, likelihood, rows, w = local.h, local.rho, local.likelihood, local.rows, local.w
+def chunk_sums(chunk: Chunk, at: At, local: RowLosses, slopes: bool) -> Sums:
+    """The sums of a chunk at q, given the losses of its rows there."""
+    W, h, rho, likelihood, rows, w = chunk.design, local.h, local.rho, local.likelihood, local.rows, local.w
     gram = np.stack([W.gram(lam) for lam in local.lam.T])
     out = Sums(
         value=float(np.sum(local.value)),

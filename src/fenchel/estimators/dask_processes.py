@@ -17,8 +17,8 @@ from ..checks import choice, problem
 from ..distributed import Checkpoint, InMemory, Learning, Partitions, Sums
 from ..distributed.inducing_passes import InducingPasses, InducingStart
 from ..distributed.linear_rows import LinearTable, joined
-from ..hyperparameters import Evidence, InducingFit
-from ..hyperparameters.inducing_learning import FINE_SHARE, curvature_by_slopes, default_loss
+from ..hyperparameters import InducingFit
+from ..hyperparameters.inducing_learning import FINE_SHARE, default_loss
 from ..inputs.observations import Target
 from ..solvers.base import reporting
 from .dask_rows import ROW_DEFAULTS, column_names, fit_settings, measured_numbers, surveyed
@@ -27,6 +27,7 @@ from .inducing_latent import LEARNING_TOL, InducingLatent
 if TYPE_CHECKING:
     from .gaussian_process import GaussianProcessEstimator
 
+_PIECES = 32  # of a sample, for the cores
 _FEWEST = 30_000  # rows of a sample, which has the points and says where theta starts; a smaller table is its own
 
 
@@ -68,13 +69,12 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     learning = Learning.of(False, likelihood if learned_own else None, target.y)
     allowed = default_loss(found["n"]) if estimator.loss is None else float(estimator.loss)
     with reporting(bool(estimator.progress), f"{where} of {found['n']} rows in partitions", None) as report:
-        sample, tol = InMemory(where, joined(found["sample"])), estimator._inner_tol()
+        sample, tol = InMemory(where, joined(found["sample"]), _PIECES), estimator._inner_tol()
         tol = tol if estimator.optimizer is None else max(LEARNING_TOL, tol)
         passes = InducingPasses(
             parts, table, family, likelihood, labels, mean, learning, sample, tol, FINE_SHARE * allowed, file, report
         )
-        learned, outcome, task = passes.run(start, estimator.optimizer is not None and start.theta.size > 0)
-        loss = passes.loss(task, outcome, np.random.default_rng(0))
+        learned, loss = passes.run(start, estimator.optimizer is not None and start.theta.size > 0)
     stage = {
         "n_inducing": loss.n_points,
         "elbo": learned.solution.elbo,
@@ -108,19 +108,19 @@ def _begun(
         same = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks)
         many = InducingLatent(*same, n_inducing=estimator.n_inducing, loss=allowed)
         kept = _learned(estimator, many, sampled, weights)
-    points, theta, curvature, own_theta = kept
+    points, theta, own_theta = kept
     if file is not None:
         file.given = list(kept)
     at = latent.kernel.clone_with_theta(theta) if theta.size else latent.kernel
     out = InducingLatent(at, points, latent.mean, latent.level, shrinks=latent.shrinks)
     out.centre_of_prior, out.in_partitions = latent.kernel.theta, True
-    return out, InducingStart(points, theta, curvature, own_theta)
+    return out, InducingStart(points, theta, own_theta)
 
 
 def _learned(
     estimator: GaussianProcessEstimator, latent: InducingLatent, target: Target, weights: np.ndarray
 ) -> list[np.ndarray]:
-    """Points, theta, the curvature of its evidence, and the likelihood's own parameters where these are learned."""
+    """Points, theta, and the likelihood's own parameters where these are learned."""
     own = bool(estimator.learn_likelihood) and target.likelihood.theta.size > 0 and estimator.optimizer is not None
     options = {"weights": weights, "tol": LEARNING_TOL, "progress": bool(estimator.progress)}
     if estimator.optimizer is None:
@@ -128,13 +128,5 @@ def _learned(
     else:
         found = latent.learn(target, latent.family(), own, **options)
     assert latent.result is not None
-    family = latent.result.family
-    n = family.theta.size
-    theta, rest = found.theta[:n], found.theta[n:]
-    if estimator.optimizer is None or not n:  # nothing is learned of the kernel
-        return [family.points, theta, np.eye(n), rest]
-    evidence = Evidence(target.likelihood, family, target.y, weights=weights, tol=LEARNING_TOL, own=own)
-    H = curvature_by_slopes(evidence, found)
-    if rest.size:  # where own parameters follow theta
-        H = H[:n, :n] - H[:n, n:] @ np.linalg.pinv(H[n:, n:], hermitian=True) @ H[n:, :n]
-    return [family.points, theta, H, rest]
+    n = latent.result.family.theta.size
+    return [latent.result.family.points, found.theta[:n], found.theta[n:]]
