@@ -7,8 +7,9 @@ theta brings what Newton's step in u needs (``passes.py``) and the slopes in the
 
     slope = <A U', dK_NM> - 1/2 lam' d diag(K) - 1/2 <U B U', dK_MM>,    A = -alpha m' + Lam G (I - V),   B = G' A
 
-so that each pass may move both. Where they move to is found in memory (``theta_surrogate.py``). Where the next step of theta
-promises little, passes at that theta bring q to its optimum. The last pass evaluates q after one more step, and what the
+so that each pass may move both: theta by Newton's steps within a trust region, as soon as q's own step promises little
+beside that of theta. The curvature in theta, and how q goes with it, are those of a sample in memory (``theta_response.py``).
+Where the next step of theta promises little, passes at that theta bring q to its optimum. The last pass evaluates q after one more step, and what the
 points cost as in ``inducing_loss.py``: its quadratic form alpha' (K - Q) alpha is an unbiased estimate from drawn rows.
 """
 
@@ -22,6 +23,7 @@ import numpy as np
 from ..hyperparameters.base import Learned
 from ..hyperparameters.inducing_covariance import InducingCovariance
 from ..hyperparameters.inducing_loss import ApproximationLoss
+from ..hyperparameters.search import Step, TrustRegion
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.inducing import InducingPoints
@@ -33,13 +35,13 @@ from .linear_rows import LinearTable
 from .partitions import Block, InMemory, Sums
 from .passes import FitOutcome, PartitionedProblem, is_better, solve
 from .row_sums import row_losses
-from .theta_surrogate import SAMPLE_PASSES, SAMPLE_TOL, ThetaSurrogate
+from .theta_response import SAMPLE_PASSES, SAMPLE_TOL, ThetaResponse, same_function, theta_response
 
 THETA_PASSES = 30  # of the search for theta
 MOST_PASSES = 100  # of the fit at one theta
-FIRST_RADIUS = 2.0  # log units: how far theta goes between two passes
-LEAST_RADIUS = 1e-3  # log units: where a search ends whose steps fail
-UNSURE = 0.02  # of the rise that q's own step promises: theta's promise may be off by as much
+SETTLED = 0.01  # of the rise that theta promises: q's own step may promise as much where slopes in theta are read
+_SETTLED_TOL = 1e-9  # relative gap of a fit by passes whose Newton steps went too far
+_NEAR = 1e-4  # log units: between two whitenings
 DRAWS = 1000  # rows that the estimate of what the points cost is made of
 _TINY = 1e-300
 
@@ -50,6 +52,20 @@ class InducingStart(NamedTuple):
     points: np.ndarray
     theta: np.ndarray
     own: np.ndarray
+
+
+class ThetaPoint(NamedTuple):
+    """theta as a pass at q sees it.
+
+    ahead : q after Newton's step
+    value : the objective that this step promises
+    slope : of the best objective at theta
+    """
+
+    point: EvaluatedApproximation
+    ahead: Approximation
+    value: float
+    slope: np.ndarray
 
 
 @dataclass
@@ -68,6 +84,8 @@ class InducingPasses:
         Of the likelihood's own parameters.
     sample : InMemory
         Rows in memory that stand for all: X, y, weight, and what else rows have.
+    n_rows : int
+        Of all partitions.
     tol : relative gap
     rise : nats that a further step of theta may promise
     """
@@ -80,6 +98,7 @@ class InducingPasses:
     mean: np.ndarray
     learning: Learning
     sample: InMemory
+    n_rows: int
     tol: float
     rise: float
     checkpoint: Checkpoint | None = None
@@ -92,13 +111,19 @@ class InducingPasses:
         return PartitionedProblem(self.rows, reader, self.likelihood, WhitenedWeights(self.family), self.learning)
 
     def begin(self, start: InducingStart) -> FitState:
-        """At the fit of the sample."""
-        task = replace(self.at(start.theta), rows=self.sample)
+        """At the fit of the sample, each row counted once: its mean, and as much precision as all rows have."""
+        columns, n = self.sample.columns, len(self.sample.columns["y"])
+        share = n / self.n_rows
+        task = self.at(start.theta)
         first = task.first()
         own = start.own if start.own.size else first.own
         first = Approximation(first.prior, start.theta, own, first.mean, first.gram, first.precision)
-        found = solve(task, FitState(first), Stopping(SAMPLE_TOL, SAMPLE_PASSES))
-        return FitState(found.point.q if np.isfinite(found.point.elbo) else first)
+        once = replace(self.sample, columns=columns | {"weight": share * columns["weight"]})
+        found = solve(replace(task, rows=once), FitState(first), Stopping(SAMPLE_TOL, SAMPLE_PASSES)).point
+        if not np.isfinite(found.elbo):
+            return FitState(first)
+        q = found.q
+        return FitState(Approximation(q.prior, q.theta, q.own, q.mean, q.gram / share))
 
     def run(self, start: InducingStart, learn_theta: bool) -> tuple[Learned, ApproximationLoss]:
         """The best theta with the fit there, and what the points cost."""
@@ -118,31 +143,63 @@ class InducingPasses:
 
     def best_theta(self, state: FitState) -> tuple[np.ndarray, FitState, float, int]:
         """The slopes at the best theta, q there, the nats that another step promises, and the passes that it took."""
-        best: ThetaSurrogate | None = None
-        q, curvature, radius, n = state.q, None, FIRST_RADIUS, 0
-        slope, remaining, ahead = np.zeros(q.theta.size), np.inf, q
-        for n in range(1, THETA_PASSES + 1):
-            point, there = with_slopes(self.at(q.theta), q)
-            if self.checkpoint is not None and n == 1 and state.elbo is not None:
-                self.checkpoint.check_rows(state.elbo, point.elbo)
-            if best is None or point.objective >= best.point.objective - point.rounding:
-                if not np.isfinite(point.elbo):
-                    break
-                best = ThetaSurrogate(self.at, self.sample, point, there)
-                curvature = best.curvature() if curvature is None else curvature
-                radius = min(FIRST_RADIUS, 2.0 * radius)
-                if self.checkpoint is not None:
-                    self.checkpoint.save(FitState(q, elbo=point.elbo))
-            else:
-                radius = 0.25 * min(radius, float(np.abs(q.theta - best.point.q.theta).max()))
-            found = best.maximum(curvature, radius, self.rise)
-            slope, ahead = best.start.slope, best.start.q
-            remaining = found.value - best.start.value
-            promise = remaining + UNSURE * max(0.0, best.start.value - best.point.objective)
-            if promise <= self.rise or radius < LEAST_RADIUS:
+        model, passes, before = TrustRegion(WhitenedWeights(self.family).bounds), self.rows.passes, self.rows.passes[0]
+        best = self.settled(state.q, None, self.rise, state.elbo)
+        if not np.isfinite(best.value):
+            return best.slope, state, np.inf, passes[0] - before
+        response = theta_response(self.at, self.sample, best.point)
+        best = best._replace(slope=self.slopes(best.point, best.slope, response))
+        while passes[0] - before < THETA_PASSES:
+            theta = model.propose(best.ahead.theta, best.slope, response.curvature)
+            if model.remaining_rise <= self.rise or not model.radius > 1e-12:
                 break
-            q = found.q
-        return slope, FitState(ahead), remaining, n
+            enough = max(SETTLED * model.promised_rise, 0.1 * self.rise)
+            here = self.settled(response.moved(best.ahead, theta), response, enough)
+            taken = Step(theta - best.ahead.theta, best.slope - here.slope, response.curvature)
+            model.update(taken, here.value - best.value)
+            best = here if here.value > best.value else best
+        return best.slope, FitState(best.ahead), model.remaining_rise, passes[0] - before
+
+    def settled(
+        self, q: Approximation, response: ThetaResponse | None, enough: float, elbo: float | None = None
+    ) -> ThetaPoint:
+        """theta of q after as many passes as leave ``enough`` nats to Newton's step of q.
+
+        ``elbo`` is what a checkpoint says of q.
+        """
+        task, last = self.at(q.theta), None
+        while True:
+            point, slope = with_slopes(task, q)
+            if self.checkpoint is not None and elbo is not None:
+                self.checkpoint.check_rows(elbo, point.elbo)
+            elbo = None
+            if not np.isfinite(point.elbo):
+                return ThetaPoint(point, q, -np.inf, slope)
+            if last is not None and point.objective < last.objective - last.rounding:  # Newton's step went too far
+                stopping = Stopping(_SETTLED_TOL, MOST_PASSES, self.callback)
+                q, last = solve(task, FitState(last.q), stopping).point.q, None
+                continue
+            if self.checkpoint is not None:
+                self.checkpoint.save(FitState(q, elbo=point.elbo))
+            model = QuadraticModel(point, self.learning)
+            promise = model.promised_rise()
+            try:
+                ahead = self.learning.moved(q, model.step()[0])
+            except NotPositiveDefinite:
+                ahead, promise = q, 0.0
+            if not promise > enough:
+                slope = slope if response is None else self.slopes(point, slope, response)
+                return ThetaPoint(point, ahead, point.objective + promise, slope)
+            q, last = ahead, point
+
+    def slopes(self, point: EvaluatedApproximation, slope: np.ndarray, response: ThetaResponse) -> np.ndarray:
+        """Of the best objective at theta: along the changes of q with it, to first order in what q is off its best."""
+        model, q = QuadraticModel(point, self.learning), point.q
+        out = slope.copy()
+        for i, change in enumerate(response.changes):
+            near = same_function(q, q.theta + _NEAR * np.eye(q.theta.size)[i]).place.plus(q.place, -1.0)
+            out[i] += model.slope_along(change.plus(near, 1.0 / _NEAR))
+        return out
 
     def finished(
         self, task: PartitionedProblem, outcome: FitOutcome, stopping: Stopping

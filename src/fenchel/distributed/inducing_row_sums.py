@@ -85,6 +85,8 @@ class InducingReader:
     mean : array (1, C)
     labels : array or None
         What y are called, sorted: y is then their places.
+    pulls : array (N, C) or None
+        Of all rows of the block: ``Chunk.pull``.
     """
 
     table: LinearTable
@@ -92,15 +94,18 @@ class InducingReader:
     mean: np.ndarray
     likelihood: Likelihood
     labels: np.ndarray | None = None
+    pulls: np.ndarray | None = None
 
     def inputs(self, block: Block) -> Iterator[tuple[np.ndarray, np.ndarray, Chunk]]:
         """X of some rows, their kernel with the points, and these as a fit takes them."""
-        rows = self.features
+        rows, i = self.features, block.start
         for X, own, y, w in self.table.parts(block, self.likelihood, self.labels, _WIDE * rows.shape[1]):
             K = np.asarray(cross(rows.kernel, X, rows.points))
             G = np.asarray(rows.of_cross(K))
             c = np.asarray(rows.remainder(G, X))
-            yield X, K, Chunk(Dense(G), own, y, w, self.mean, c)
+            pull = 0.0 if self.pulls is None else self.pulls[i : i + len(y)]
+            i += len(y)
+            yield X, K, Chunk(Dense(G), own, y, w, self.mean, c, pull)
 
     def chunks(self, block: Block) -> Iterator[Chunk]:
         for _, _, chunk in self.inputs(block):
@@ -149,11 +154,11 @@ def _white(kernel: Any, x: np.ndarray) -> float:
 
 
 def with_slopes(
-    task: PartitionedProblem, q: Approximation, quadratic: Any = None
+    task: PartitionedProblem, q: Approximation, pull: np.ndarray | None = None
 ) -> tuple[EvaluatedApproximation, np.ndarray]:
     """What the rows of ``task`` say of q, and the slopes of the objective in theta with q as it is: one pass.
 
-    ``quadratic``: a ``RowQuadratic`` that is added to what the rows say.
+    ``pull``: slopes (L, C) of a loss that is linear in the function at the points, for the slopes in theta.
     """
     at, family = q.at(), task.prior.family
     M = len(family.points)
@@ -162,8 +167,7 @@ def with_slopes(
     B = -sums["adjoint"] @ q.mean.T
     for T, gram in zip(at.roots, sums["gram"], strict=True):
         B += gram - gram @ T @ T.T
-    if quadratic is not None:
-        B += quadratic.point_products(at)
-        sums = quadratic.added_to(sums, at)
+    if pull is not None:
+        B += pull @ q.mean.T
     slopes = slopes + point_slopes(family.at(q.theta), B[:M, :M]) + family.log_prior(q.theta)[1]
     return task.judged(q, sums), np.asarray(slopes)

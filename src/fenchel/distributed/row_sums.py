@@ -44,6 +44,8 @@ class Chunk(NamedTuple):
     offset : number, (n,), or (1, C): one a predictor
     extra_variance : number or (n,)
         Of eta beside what the weights explain, not learned from.
+    pull : number or (n, C)
+        Of a linear term -pull h of each row's loss.
     """
 
     design: Design
@@ -52,6 +54,7 @@ class Chunk(NamedTuple):
     weight: np.ndarray | None = None
     offset: Any = 0.0
     extra_variance: Any = 0.0
+    pull: Any = 0.0
 
 
 class Reader(Protocol):
@@ -93,7 +96,10 @@ def row_losses(chunk: Chunk, at: At) -> RowLosses:
     h = _columns(W.times(at.mean)) + (offset if offset.ndim == 2 else np.reshape(offset, (-1, 1)))
     rho = np.stack([np.asarray(W.row_squares(T)) for T in at.roots], axis=1)
     rho = rho + np.reshape(chunk.extra_variance, (-1, 1))
-    return RowLosses(likelihood, h, rho, rows)
+    out = RowLosses(likelihood, h, rho, rows)
+    if np.ndim(chunk.pull):
+        out.alpha, out.value = out.alpha - chunk.pull, out.value - np.sum(chunk.pull * h, axis=1)
+    return out
 
 
 def chunk_sums(chunk: Chunk, at: At, local: RowLosses, slopes: bool) -> Sums:

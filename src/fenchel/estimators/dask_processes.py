@@ -71,9 +71,8 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     with reporting(bool(estimator.progress), f"{where} of {found['n']} rows in partitions", None) as report:
         sample, tol = InMemory(where, joined(found["sample"]), _PIECES), estimator._inner_tol()
         tol = tol if estimator.optimizer is None else max(LEARNING_TOL, tol)
-        passes = InducingPasses(
-            parts, table, family, likelihood, labels, mean, learning, sample, tol, FINE_SHARE * allowed, file, report
-        )
+        model = (parts, table, family, likelihood, labels, mean, learning, sample, int(found["n"]))
+        passes = InducingPasses(*model, tol, FINE_SHARE * allowed, file, report)
         learned, loss = passes.run(start, estimator.optimizer is not None and start.theta.size > 0)
     stage = {
         "n_inducing": loss.n_points,
@@ -93,7 +92,8 @@ def _begun(
 ) -> tuple[InducingLatent, InducingStart]:
     """The latent with its points, and where all rows begin: by the sample, or as the checkpoint has it."""
     few = joined(found["sample"])
-    X, y, weights = few["X"], few["y"], few["weight"]
+    share = len(few["y"]) / found["n"]  # each row of the sample counts once: more often, it would fit its own noise
+    X, y, weights = few["X"], few["y"], share * few["weight"]
     if issparse(X):
         raise problem(target.where, "X is sparse", "a dense table", "Gaussian processes have no use for sparse rows.")
     places = y if labels is None else np.searchsorted(labels, y)
@@ -106,7 +106,7 @@ def _begun(
     if not kept:
         allowed = default_loss(found["n"]) if estimator.loss is None else estimator.loss
         same = (latent.kernel, latent.X, latent.mean, latent.level, latent.theta, latent.shrinks)
-        many = InducingLatent(*same, n_inducing=estimator.n_inducing, loss=allowed)
+        many = InducingLatent(*same, n_inducing=estimator.n_inducing, loss=share * allowed)
         kept = _learned(estimator, many, sampled, weights)
     points, theta, own_theta = kept
     if file is not None:
