@@ -37,7 +37,7 @@ from .passes import FitOutcome, PartitionedProblem, is_better, solve
 from .row_sums import row_losses
 from .theta_response import SAMPLE_PASSES, SAMPLE_TOL, ThetaResponse, same_function, theta_response
 
-THETA_PASSES = 30  # of the search for theta
+THETA_PASSES = 20  # of the search for theta
 MOST_PASSES = 100  # of the fit at one theta
 SETTLED = 0.01  # of the rise that theta promises: q's own step may promise as much where slopes in theta are read
 _SETTLED_TOL = 1e-9  # relative gap of a fit by passes whose Newton steps went too far

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .gaussian_process import GaussianProcessEstimator
 
 _PIECES = 32  # of a sample, for the cores
-_FEWEST = 30_000  # rows of a sample, which has the points and says where theta starts; a smaller table is its own
+_SAMPLE = 30_000  # rows of a sample, which has the points and says where theta starts; a smaller table is its own
 
 
 def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> None:
@@ -53,7 +53,7 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     file = None if checkpoint is None else Checkpoint(where, checkpoint)
     parts = replace(parts, kept=None if file is None else file.path)
     table = LinearTable(where, column_names(estimator, parts, X), tuple(beside))
-    found = surveyed(parts, table, _FEWEST)
+    found = surveyed(parts, table, _SAMPLE)
     target, labels = estimator._read_partitions(found["values"])
     likelihood = target.likelihood
     if likelihood.row_parameters:  # readers add them
