@@ -23,7 +23,7 @@ import numpy as np
 from ..hyperparameters.base import Learned
 from ..hyperparameters.inducing_covariance import InducingCovariance
 from ..hyperparameters.inducing_loss import ApproximationLoss
-from ..hyperparameters.search import Step, TrustRegion
+from ..hyperparameters.search import NEAR_FIRST_STEP, Step, TrustRegion
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.inducing import InducingPoints
@@ -40,6 +40,7 @@ from .theta_response import SAMPLE_PASSES, SAMPLE_TOL, ThetaResponse, same_funct
 THETA_PASSES = 20  # of the search for theta
 MOST_PASSES = 100  # of the fit at one theta
 SETTLED = 0.01  # of the rise that theta promises: q's own step may promise as much where slopes in theta are read
+TWICE = 2.0  # times what q's step promises: where a theta stays below the best one even so, it is left
 _SETTLED_TOL = 1e-9  # relative gap of a fit by passes whose Newton steps went too far
 _NEAR = 1e-4  # log units: between two whitenings
 DRAWS = 1000  # rows that the estimate of what the points cost is made of
@@ -147,23 +148,28 @@ class InducingPasses:
         best = self.settled(state.q, None, self.rise, state.elbo)
         if not np.isfinite(best.value):
             return best.slope, state, np.inf, passes[0] - before
-        response = theta_response(self.at, self.sample, best.point)
+        response, model.radius = theta_response(self.at, self.sample, best.point), NEAR_FIRST_STEP
         best = best._replace(slope=self.slopes(best.point, best.slope, response))
         while passes[0] - before < THETA_PASSES:
             theta = model.propose(best.ahead.theta, best.slope, response.curvature)
             if model.remaining_rise <= self.rise or not model.radius > 1e-12:
                 break
             enough = max(SETTLED * model.promised_rise, 0.1 * self.rise)
-            here = self.settled(response.moved(best.ahead, theta), response, enough)
+            here = self.settled(response.moved(best.ahead, theta), response, enough, least=best.value)
             taken = Step(theta - best.ahead.theta, best.slope - here.slope, response.curvature)
             model.update(taken, here.value - best.value)
             best = here if here.value > best.value else best
         return best.slope, FitState(best.ahead), model.remaining_rise, passes[0] - before
 
     def settled(
-        self, q: Approximation, response: ThetaResponse | None, enough: float, elbo: float | None = None
+        self,
+        q: Approximation,
+        response: ThetaResponse | None,
+        enough: float,
+        elbo: float | None = None,
+        least: float = -np.inf,
     ) -> ThetaPoint:
-        """theta of q after as many passes as leave ``enough`` nats to Newton's step of q.
+        """theta of q after as many passes as leave ``enough`` nats to Newton's step of q, or show it to be below ``least``.
 
         ``elbo`` is what a checkpoint says of q.
         """
@@ -187,7 +193,7 @@ class InducingPasses:
                 ahead = self.learning.moved(q, model.step()[0])
             except NotPositiveDefinite:
                 ahead, promise = q, 0.0
-            if not promise > enough:
+            if not promise > enough or point.objective + TWICE * promise < least:
                 slope = slope if response is None else self.slopes(point, slope, response)
                 return ThetaPoint(point, ahead, point.objective + promise, slope)
             q, last = ahead, point
