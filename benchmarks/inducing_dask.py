@@ -8,9 +8,9 @@ Six standard normal columns, labels of eta = 2 sin(1.5 x_0) + x_1 x_2 - x_3 / 2 
 partitions from a seed; files that are there already are kept. The kernel is a constant times an RBF with a length for each
 column, learned.
 
-large    the fit, its passes as they end, the memory of each worker's process (psutil, every 50 ms), what the points cost, and
-         the log loss of rows held out, beside that of the true probabilities. ``--kill n``: the same fit again with the
-         theta found, where one worker is killed in its n-th pass; the elbo and predictions beside the first.
+large    the fit, its passes as they end, the memory of each worker's process (psutil, every 50 ms), what the points
+         cost, and the log loss of rows held out, beside that of the true probabilities. ``--kill n``: the fit with the
+         theta found twice more, once with a worker killed in its n-th pass; elbo and predictions of both are compared.
 checks   with points and kernel held: in partitions on the cluster, in memory, and with a worker killed.
 """
 
@@ -174,7 +174,10 @@ def checks(client: Any, args: argparse.Namespace) -> None:
     import dask.array as da
 
     X, y, _ = drawn(0, args.rows)
-    parts = da.from_array(X, chunks=(-(-args.rows // 8), 6)).persist(), da.from_array(y, chunks=-(-args.rows // 8)).persist()
+    parts = (
+        da.from_array(X, chunks=(-(-args.rows // 8), 6)).persist(),
+        da.from_array(y, chunks=-(-args.rows // 8)).persist(),
+    )
     kernel = ConstantKernel(9.0) * RBF([1.5, 3.0, 3.0, 10.0, 100.0, 100.0])
     held = {"n_inducing": X[: args.points], "approximation": "inducing", "optimizer": None, "tol": 1e-14}
     with warnings.catch_warnings():

@@ -57,10 +57,10 @@ def fitted(case, in_memory, **options):
     return model.fit(there, target, **rest)
 
 
-@pytest.mark.filterwarnings("ignore:.*did not converge")  # tol=0: both go on until nothing improves
+@pytest.mark.filterwarnings("ignore:.*did not converge")  # both go on until nothing improves
 @pytest.mark.parametrize("case", CASES)
 def test_with_theta_and_points_held_it_is_the_fit_in_memory(case):
-    held = {"optimizer": None, "n_inducing": X[:25], "tol": 0.0}
+    held = {"optimizer": None, "n_inducing": X[:25], "tol": 1e-16}
     ours, memory = fitted(case, False, **held), fitted(case, True, **held)
     assert ours.elbo_ == pytest.approx(memory.elbo_, abs=1e-8)
     (h, rho), (mean, variance) = ours.latent_mean_and_variance(X), memory.latent_mean_and_variance(X)
@@ -90,13 +90,13 @@ def test_theta_of_many_rows_is_learned_from_a_sample_first(monkeypatch):
     rng = np.random.default_rng(1)
     table = rng.normal(size=(2400, 2))
     y = rng.poisson(np.exp(np.sin(2.0 * table[:, 0]) + 0.5 * table[:, 1]))
-    options = {"approximation": "inducing", "loss": 0.1}
+    options = {"approximation": "inducing"}
     ours = GaussianProcessPoissonRegressor(KERNEL, n_inducing=25, **options).fit(*parts(table, y, cut=300))
     assert ours.converged_
     assert ours.solution_.n_passes <= 20
     points = ours._latent.result.family.points
     memory = GaussianProcessPoissonRegressor(KERNEL, n_inducing=points, **options).fit(table, y)
-    assert ours.elbo_ == pytest.approx(memory.elbo_, abs=0.01)
+    assert ours.elbo_ == pytest.approx(memory.elbo_, abs=0.05)
 
 
 def test_a_partition_is_read_some_rows_at_a_time(monkeypatch):

@@ -8,9 +8,10 @@ theta brings what Newton's step in u needs (``passes.py``) and the slopes in the
     slope = <A U', dK_NM> - 1/2 lam' d diag(K) - 1/2 <U B U', dK_MM>,    A = -alpha m' + Lam G (I - V),   B = G' A
 
 so that each pass may move both: theta by Newton's steps within a trust region, as soon as q's own step promises little
-beside that of theta. The curvature in theta, and how q goes with it, are those of a sample in memory (``theta_response.py``).
-Where the next step of theta promises little, passes at that theta bring q to its optimum. The last pass evaluates q after one more step, and what the
-points cost as in ``inducing_loss.py``: its quadratic form alpha' (K - Q) alpha is an unbiased estimate from drawn rows.
+beside that of theta. The curvature in theta, and how q goes with it, are those of a sample in memory
+(``theta_response.py``). Where the next step of theta promises little, passes at that theta bring q to its optimum. The
+last pass evaluates q after one more step, and what the points cost as in ``inducing_loss.py``: its quadratic form
+alpha' (K - Q) alpha is an unbiased estimate from drawn rows.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class InducingPasses:
         elbo: float | None = None,
         least: float = -np.inf,
     ) -> ThetaPoint:
-        """theta of q after as many passes as leave ``enough`` nats to Newton's step of q, or show it to be below ``least``.
+        """theta of q after passes that leave ``enough`` nats to Newton's step of q, or show it to be below ``least``.
 
         ``elbo`` is what a checkpoint says of q.
         """

@@ -2,9 +2,10 @@
 
     eta = mean + G u + e,   u ~ N(0, I),   e ~ N(0, diag c)          ``priors/inducing.py``
 
-    slope in theta = <A U', dK_NM> - 1/2 lam' d diag(K) - 1/2 <U B U', dK_MM>,   A = -alpha m' + Lam G (I - V),   B = G' A
+    slope in theta = <A U', dK_NM> - 1/2 lam' d diag(K) - 1/2 <U B U', dK_MM>,   A = -alpha m' + Lam G (I - V)
 
-is that of the elbo with q(u) as it is, but for a rotation of u that no prior sees. B follows from the sums of Newton's step.
+with B = G' A is that of the elbo with q(u) as it is, but for a rotation of u that no prior sees. B follows from the
+sums of Newton's step.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     objective of the sample + sum_n alpha_n h_n + a' f
 
-stands for that of all rows about a place q_k, theta_k of a pass. alpha_n are the slopes of the sample's rows there: without
-this term the sample, each row of which stands for many, would fit its own noise, the more the shorter the lengths. f are the
-values of the function at the points, and a the slopes in f of all rows.
+stands for that of all rows about a place q_k, theta_k of a pass. alpha_n are the slopes of the sample's rows there:
+without this term the sample, each row of which stands for many, would fit its own noise, the more the shorter the
+lengths. f are the values of the function at the points, and a the slopes in f of all rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ThetaResponse(NamedTuple):
     changes: list[ApproximationStep]
 
     def moved(self, q: Approximation, theta: np.ndarray) -> Approximation:
-        """The best q at another theta, where q is the best at its own; where that is no precision, the same function."""
+        """The best q at another theta, if q is the best at its own; where that is no precision, the same function."""
         plain = same_function(q, theta)
         place = plain.place
         for step, change in zip(theta - q.theta, self.changes, strict=True):
