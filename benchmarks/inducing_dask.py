@@ -5,8 +5,8 @@
     python benchmarks/inducing_dask.py checks [--rows 60000] [--points 100]
 
 Six standard normal columns, labels of eta = 2 sin(1.5 x_0) + x_1 x_2 - x_3 / 2 with logistic noise, written to parquet
-by partitions from a seed; files that are there already are kept. The kernel is a constant times an RBF with a length for
-each column, learned.
+by partitions from a seed; files that are there already are kept. The kernel is a constant times an RBF with a length of
+its own for each column, learned.
 
 large    the fit, its passes as they end, the memory of each worker's process (psutil, every 50 ms), what the points
          cost, and the log loss of rows held out, beside that of the true probabilities. ``--kill n``: the fit with the
