@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from fenchel.distributed import Checkpoint, Interrupted
+from fenchel.distributed import Checkpoint, Interrupted, linear_rows
 from fenchel.distributed import inducing_passes as passes
-from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
+from fenchel.estimators import (
+    GaussianProcessClassifier,
+    GaussianProcessPoissonRegressor,
+    GaussianProcessRegressor,
+    dask_processes,
+)
 from fenchel.hyperparameters import InducingCovariance, approximation_loss
 from fenchel.likelihoods import Gaussian
 
@@ -52,22 +57,22 @@ def fitted(case, in_memory, **options):
     return model.fit(there, target, **rest)
 
 
+@pytest.mark.filterwarnings("ignore:.*did not converge")  # both go on until nothing improves
 @pytest.mark.parametrize("case", CASES)
 def test_with_theta_and_points_held_it_is_the_fit_in_memory(case):
-    held = {"optimizer": None, "n_inducing": X[:25], "tol": 1e-13}
+    held = {"optimizer": None, "n_inducing": X[:25], "tol": 1e-16}
     ours, memory = fitted(case, False, **held), fitted(case, True, **held)
-    assert ours.elbo_ == pytest.approx(memory.elbo_, rel=1e-10)
+    assert ours.elbo_ == pytest.approx(memory.elbo_, abs=1e-8)
     (h, rho), (mean, variance) = ours.latent_mean_and_variance(X), memory.latent_mean_and_variance(X)
-    missing = np.sqrt(2.0 * (ours.gap_ + memory.gap_))  # posterior sds: what the gaps leave
-    assert missing < 1e-4
-    assert (np.abs(h - mean) <= missing * np.sqrt(variance) + 1e-8).all()
-    np.testing.assert_allclose(rho, variance, rtol=4.0 * missing + 1e-8)
+    np.testing.assert_allclose(h, mean, rtol=0.0, atol=1e-8)
+    np.testing.assert_allclose(rho, variance, rtol=0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_theta_is_learned_as_in_memory(case):
     ours = fitted(case, False, n_inducing=20, loss=0.1)
     assert ours.converged_
+    assert ours.solution_.n_passes <= 15
     points = ours._latent.result.family.points
     memory = fitted(case, True, n_inducing=points, loss=0.1)
     assert ours.elbo_ == pytest.approx(memory.elbo_, abs=0.05)
@@ -77,6 +82,31 @@ def test_theta_is_learned_as_in_memory(case):
     assert ours.approximation_["n_inducing"].tolist() == [20]
     assert "passes over all rows" in ours.summary()
     assert "inducing points cost at most" in ours.summary()
+
+
+def test_theta_of_many_rows_is_learned_from_a_sample_first(monkeypatch):
+    """A sample of a sixth of the rows: theta moves with q, in few passes, to where a fit in memory ends."""
+    monkeypatch.setattr(dask_processes, "_SAMPLE", 400)
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=(2400, 2))
+    y = rng.poisson(np.exp(np.sin(2.0 * table[:, 0]) + 0.5 * table[:, 1]))
+    options = {"approximation": "inducing"}
+    ours = GaussianProcessPoissonRegressor(KERNEL, n_inducing=25, **options).fit(*parts(table, y, cut=300))
+    assert ours.converged_
+    assert ours.solution_.n_passes <= 20
+    points = ours._latent.result.family.points
+    memory = GaussianProcessPoissonRegressor(KERNEL, n_inducing=points, **options).fit(table, y)
+    assert ours.elbo_ == pytest.approx(memory.elbo_, abs=0.05)
+
+
+def test_a_partition_is_read_some_rows_at_a_time(monkeypatch):
+    """One partition read in many stretches gives the fit and the sample of one stretch."""
+    held = {"optimizer": None, "n_inducing": X[:25], "tol": 1e-13}
+    whole = fitted("labels", False, **held)
+    monkeypatch.setattr(linear_rows, "_READ", 60)
+    few = fitted("labels", False, **held)
+    assert few.elbo_ == pytest.approx(whole.elbo_, abs=1e-9)
+    assert few.approximation_loss_ == pytest.approx(whole.approximation_loss_, rel=1e-9)
 
 
 def test_a_kernel_that_is_fixed_has_nothing_to_learn():
@@ -95,15 +125,14 @@ def test_slopes_in_theta_are_those_of_differences():
         return fitted("labels", False, kernel=KERNEL.clone_with_theta(theta), **held).elbo_
 
     seen = {}
-    plain = passes.InducingPasses.run
+    plain = passes.InducingPasses.finished
 
-    def run(self, start, learn_theta):
-        found, outcome, task = plain(self, start, learn_theta)
-        seen["slopes"] = self.slopes(task, outcome)
-        return found, outcome, task
+    def finished(self, task, outcome, stopping):
+        seen["slopes"] = passes.with_slopes(task, outcome.point.q)[1]
+        return plain(self, task, outcome, stopping)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes.InducingPasses, "run", run)
+        patch.setattr(passes.InducingPasses, "finished", finished)
         fitted("labels", False, **held)
     expected = [(elbo(KERNEL.theta + e) - elbo(KERNEL.theta - e)) / 2e-3 for e in 1e-3 * np.eye(3)]
     np.testing.assert_allclose(seen["slopes"], expected, rtol=1e-5, atol=1e-4)

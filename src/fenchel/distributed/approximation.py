@@ -221,6 +221,18 @@ class QuadraticModel:
         value = -0.5 * precision.norm(q.mean) - 0.5 * float(r @ dm) + float(do @ g) - 0.5 * float(do @ self.C @ do)
         return dm.reshape(q.mean.T.shape).T, do, value
 
+    def promised_rise(self) -> float:
+        """By how much the step at the present theta raises the objective: in the means, and in the precision."""
+        q = self.q
+        means = self.solved(q.precision)[2] + 0.5 * q.norm
+        return means + 0.5 * float(q.factor.divergence(self.K - q.gram, True))
+
+    def slope_along(self, change: ApproximationStep) -> float:
+        """Of the objective, where q changes so."""
+        q = self.q
+        r = q.precision.times(q.mean) + self.a.reshape(q.mean.T.shape).T
+        return 0.5 * float(q.factor.sandwich(self.K - q.gram, change.gram)) - float(np.sum(r * change.mean))
+
     def value(self, theta: np.ndarray, held: np.ndarray | None = None) -> tuple[Approximation, float, np.ndarray]:
         """The best q at theta, J there, and its slopes in theta. Raises NotPositiveDefinite."""
         q, precision = self.q, self.q.prior.at(theta)

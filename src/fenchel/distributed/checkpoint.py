@@ -23,7 +23,7 @@ from .partitions import Interrupted
 from .precision import PartitionedPrior
 
 _FORMAT = "fenchel checkpoint"
-_VERSION = 2
+_VERSION = 3
 _SAME = 1e-9  # relative difference that another order of summation makes; a larger one means other data
 
 

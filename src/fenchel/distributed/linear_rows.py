@@ -25,6 +25,7 @@ from .passes import PartitionedFit, PartitionedProblem
 from .precision import GroupedVariances
 from .row_sums import Chunk, TableMoments, ValueCounts, chunk_rows
 
+_READ = 1 << 20  # entries of the rows that are read at a time
 MOST_VALUES = 1 << 16  # different values of y that are kept, all partitions together; of more a share is drawn
 
 
@@ -62,7 +63,7 @@ class LinearTable:
             if (weight < 0.0).any():
                 raise problem(where, f"sample_weight {place}{first_value(weight < 0.0, weight)}", "numbers >= 0")
         rows = {key: self._vector(f"{key} {place}", block[key], n) for key in self.keys}
-        return X, self._target(f"y {place}", block["y"]), weight, rows
+        return X, self._target(f"y {place}", block["y"], block.start), weight, rows
 
     def parts(
         self, block: Block, likelihood: Likelihood, labels: np.ndarray | None, width: int
@@ -71,14 +72,20 @@ class LinearTable:
 
         With ``labels``, sorted, y are their places.
         """
-        X, y, w, rows = self.read(block, checked=True)
-        if labels is not None:
-            y = np.clip(np.searchsorted(labels, y), 0, labels.size - 1)
         step = chunk_rows(width)
-        for i in range(0, block.n, step):
-            part = slice(i, min(block.n, i + step))
-            own = likelihood.with_rows(**{k: v[part] for k, v in rows.items()}) if rows else likelihood
-            yield X[part], own, np.asarray(y[part], dtype=np.float64), None if w is None else w[part]
+        for some in block.stretches(step * -(-self.rows_at_once // step)):
+            X, y, w, rows = self.read(some, checked=True)
+            if labels is not None:
+                y = np.clip(np.searchsorted(labels, y), 0, labels.size - 1)
+            for i in range(0, some.n, step):
+                part = slice(i, min(some.n, i + step))
+                own = likelihood.with_rows(**{k: v[part] for k, v in rows.items()}) if rows else likelihood
+                yield X[part], own, np.asarray(y[part], dtype=np.float64), None if w is None else w[part]
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are read at a time: a partition may be large."""
+        return max(1, _READ // max(1, len(self.names)))
 
     def _vector(self, name: str, value: Any, n: int) -> np.ndarray:
         """One finite number a row."""
@@ -86,7 +93,7 @@ class LinearTable:
         out = out[:, 0] if out.ndim == 2 and out.shape[1] == 1 else out
         return finite(self.where, name, vector(self.where, name, out, n))
 
-    def _target(self, name: str, y: Any) -> np.ndarray:
+    def _target(self, name: str, y: Any, start: int) -> np.ndarray:
         """y as numbers or words, none of them missing."""
         values = np.asarray(y)
         values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
@@ -101,7 +108,7 @@ class LinearTable:
             i = int(np.argmax(missing))
             paired = " A series of Dask's stands beside a dataframe by its index." if hasattr(y, "index") else ""
             advice = f"Drop rows whose y is not known; they have nothing to tell.{paired}"
-            raise problem(self.where, f"{name} has {values[i]} in row {i}", "values that are known", advice)
+            raise problem(self.where, f"{name} has {values[i]} in row {start + i}", "values that are known", advice)
         if values.dtype.kind != "O":
             return values
         values = np.asarray(values.tolist())
@@ -115,18 +122,21 @@ def survey(block: Block, table: LinearTable, sample: tuple[int, int], most: int)
     ``sample``, each with the weight of the rows that it stands for.
     """
     n, rng = block.n, np.random.default_rng(block.number)
-    X, y, w, rows = table.read(block)
-    each = np.ones(n) if w is None else w
-    values = ValueCounts.of(y, rows, each)
-    if y.dtype.kind not in "biuf" and values.y.size > most:
-        got = f"y of partition {block.number} has {values.y.size} different labels"
-        raise problem(table.where, got, f"{most} at most", "For numbers use a regression.")
     k = min(n, max(sample[0], min(sample[1], n // SHARE)))
-    thinned = values.thinned(most, rng)
-    keep = np.sort(rng.choice(n, k, replace=False))
-    some = {"X": X[keep], "y": y[keep], "weight": each[keep] * (n / k)}
-    some |= {key: value[keep] for key, value in rows.items()}
-    return Sums(n=n, columns=_moments(X, w), values=thinned, sample=[some])
+    keep, total, parts = np.sort(rng.choice(n, k, replace=False)), Sums(), []
+    for part in block.stretches(table.rows_at_once):
+        X, y, w, rows = table.read(part)
+        each = np.ones(part.n) if w is None else w
+        total = total + Sums(n=part.n, columns=_moments(X, w), values=ValueCounts.of(y, rows, each))
+        values: ValueCounts = total["values"]
+        if y.dtype.kind not in "biuf" and values.y.size > most:
+            got = f"y of partition {block.number} has {values.y.size} different labels"
+            raise problem(table.where, got, f"{most} at most", "For numbers use a regression.")
+        here = keep[(keep >= part.start) & (keep < part.start + part.n)] - part.start
+        some = {"X": X[here], "y": y[here], "weight": each[here] * (n / k)}
+        parts.append(some | {key: value[here] for key, value in rows.items()})
+    total["values"], total["sample"] = total["values"].thinned(most, rng), [joined(parts)]
+    return total
 
 
 def _moments(X: Any, w: np.ndarray | None) -> TableMoments:

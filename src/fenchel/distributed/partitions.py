@@ -24,9 +24,10 @@ a list of delayed blocks, or, beside one of those, a plain array or a number, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -35,6 +36,7 @@ import numpy as np
 
 from ..checks import optional, problem
 from ..files import Stated, is_loading
+from ..linalg.machine import cores, side_by_side
 
 _FAN = 8  # answers that one task adds; more make another level of the tree
 _LOST = ("FutureCancelledError", "KilledWorker", "CommClosedError", "SchedulerClosedError", "ClosedClientError")
@@ -70,10 +72,21 @@ class Block(dict[str, Any]):
         Which partition it is.
     n : int
         How many rows it has.
+    start : int
+        Where its first row stands in the partition.
     """
 
     number: int
     n: int
+    start: int = 0
+
+    def stretches(self, rows: int) -> Iterator[Block]:
+        """Its rows, at most so many at a time."""
+        for i in range(0, self.n, rows):
+            j = min(self.n, i + rows)
+            out = Block({name: getattr(x, "iloc", x)[i:j] if _has_rows(x) else x for name, x in self.items()})
+            out.number, out.n, out.start = self.number, j - i, self.start + i
+            yield out
 
 
 @dataclass(frozen=True)
@@ -148,14 +161,26 @@ class Partitions:
 
 @dataclass(frozen=True)
 class InMemory:
-    """Rows in this process's memory, one partition: a sample of them, say."""
+    """Rows in this process's memory, one partition: a sample of them, say.
+
+    Attributes
+    ----------
+    pieces : int
+        Into how many stretches they are cut, which the cores work on side by side.
+    """
 
     where: str
     columns: dict[str, Any]
+    pieces: int = 1
 
     def reduce(self, work: Work, *given: Any) -> Any:
-        """``work(block, *given)`` of the only block."""
-        return _asked(work, self.where, 0, self.columns, given)
+        """``work(block, *given)`` of the rows."""
+        if self.pieces == 1:
+            return _asked(work, self.where, 0, self.columns, given)
+        whole = Block(self.columns)
+        whole.number, whole.n = 0, max(rows_of(x) for x in self.columns.values() if _has_rows(x))
+        parts = whole.stretches(-(-whole.n // self.pieces))
+        return _added(side_by_side([partial(_asked, work, self.where, 0, part, given) for part in parts], cores()))
 
 
 def rows_of(column: Any) -> int:

@@ -116,13 +116,13 @@ class PartitionedProblem:
         """What the rows say of each of them: one pass."""
         points, own = tuple(q.at() for q in trials), self.learning.own is not None
         found: Sums = self.rows.reduce(evaluate, self.reader, points, own)
-        out = []
-        for k, q in enumerate(trials):
-            sums: Sums = found[str(k)]
-            for key in ("gram", "curvature"):
-                sums[key] = self.prior.unpacked(sums[key])
-            out.append(EvaluatedApproximation(q, sums, self.likelihood.objective, self.learning.log_prior(q)))
-        return out
+        return [self.judged(q, found[str(k)]) for k, q in enumerate(trials)]
+
+    def judged(self, q: Approximation, sums: Sums) -> EvaluatedApproximation:
+        """q with the sums of a pass."""
+        for key in ("gram", "curvature"):
+            sums[key] = self.prior.unpacked(sums[key])
+        return EvaluatedApproximation(q, sums, self.likelihood.objective, self.learning.log_prior(q))
 
     def restored(self, q: dict[str, np.ndarray], sums: dict[str, Any]) -> EvaluatedApproximation:
         """The iterate of a fit from its numbers: q and the sums of a pass there."""
@@ -229,7 +229,7 @@ def _next(
             continue
         found = task.evaluated([q for q, _ in trials])
         best = max(range(len(found)), key=lambda k: found[k].objective)
-        better = _is_better(found[best], point)
+        better = is_better(found[best], point)
         if (step is extrapolated and not better) or (better and lengths[0] < 1.0):
             history.before.clear()  # these steps say little of the next
         if better:
@@ -237,7 +237,7 @@ def _next(
     return None
 
 
-def _is_better(ahead: EvaluatedApproximation, point: EvaluatedApproximation) -> bool:
+def is_better(ahead: EvaluatedApproximation, point: EvaluatedApproximation) -> bool:
     """Whether the objective has not fallen, but for rounding, where nearness to the optimum may judge."""
     if not np.isfinite(ahead.elbo):
         return False

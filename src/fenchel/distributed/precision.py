@@ -215,6 +215,11 @@ class GroupedFactor(PrecisionFactor):
             total = float(np.sum(d - np.log1p(d)))
         return total if total == total else np.inf
 
+    def sandwich(self, one: np.ndarray, other: np.ndarray) -> float:
+        """tr E V F V of two changes E and F of K."""
+        pairs = zip(self.spread, one, other, strict=True)
+        return float(sum(np.sum((T.T @ E @ T) * (T.T @ F @ T)) for T, E, F in pairs))
+
     def scaled(self, mean: np.ndarray, gram: np.ndarray) -> np.ndarray:
         parts = []
         for T, dm, dK in zip(self.spread, mean.T, gram, strict=True):

@@ -44,6 +44,8 @@ class Chunk(NamedTuple):
     offset : number, (n,), or (1, C): one a predictor
     extra_variance : number or (n,)
         Of eta beside what the weights explain, not learned from.
+    pull : number or (n, C)
+        Of a linear term -pull h of each row's loss.
     """
 
     design: Design
@@ -52,6 +54,7 @@ class Chunk(NamedTuple):
     weight: np.ndarray | None = None
     offset: Any = 0.0
     extra_variance: Any = 0.0
+    pull: Any = 0.0
 
 
 class Reader(Protocol):
@@ -80,7 +83,7 @@ def evaluate(block: Block, reader: Reader, points: tuple[At, ...], slopes: bool)
     with np.errstate(all="ignore"), one_thread():
         for chunk in reader.chunks(block):
             for k, point in enumerate(points):
-                each, before = _of_chunk(chunk, point, slopes), out[k]
+                each, before = chunk_sums(chunk, point, row_losses(chunk, point), slopes), out[k]
                 out[k] = each if before is None else before + each
     return Sums({str(k): each for k, each in enumerate(out)})
 
@@ -93,12 +96,15 @@ def row_losses(chunk: Chunk, at: At) -> RowLosses:
     h = _columns(W.times(at.mean)) + (offset if offset.ndim == 2 else np.reshape(offset, (-1, 1)))
     rho = np.stack([np.asarray(W.row_squares(T)) for T in at.roots], axis=1)
     rho = rho + np.reshape(chunk.extra_variance, (-1, 1))
-    return RowLosses(likelihood, h, rho, rows)
+    out = RowLosses(likelihood, h, rho, rows)
+    if np.ndim(chunk.pull):
+        out.alpha, out.value = out.alpha - chunk.pull, out.value - np.sum(chunk.pull * h, axis=1)
+    return out
 
 
-def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
-    W, local = chunk.design, row_losses(chunk, at)
-    h, rho, likelihood, rows, w = local.h, local.rho, local.likelihood, local.rows, local.w
+def chunk_sums(chunk: Chunk, at: At, local: RowLosses, slopes: bool) -> Sums:
+    """The sums of a chunk at q, given the losses of its rows there."""
+    W, h, rho, likelihood, rows, w = chunk.design, local.h, local.rho, local.likelihood, local.rows, local.w
     gram = np.stack([W.gram(lam) for lam in local.lam.T])
     out = Sums(
         value=float(np.sum(local.value)),

@@ -17,8 +17,8 @@ from ..checks import choice, problem
 from ..distributed import Checkpoint, InMemory, Learning, Partitions, Sums
 from ..distributed.inducing_passes import InducingPasses, InducingStart
 from ..distributed.linear_rows import LinearTable, joined
-from ..hyperparameters import Evidence, InducingFit
-from ..hyperparameters.inducing_learning import FINE_SHARE, curvature_by_slopes, default_loss
+from ..hyperparameters import InducingFit
+from ..hyperparameters.inducing_learning import FINE_SHARE, default_loss
 from ..inputs.observations import Target
 from ..solvers.base import reporting
 from .dask_rows import ROW_DEFAULTS, column_names, fit_settings, measured_numbers, surveyed
@@ -28,7 +28,8 @@ from .neighbours_latent import LEARNING_TOL
 if TYPE_CHECKING:
     from .gaussian_process import GaussianProcessEstimator
 
-_FEWEST = 30_000  # rows of a sample, which has the points and says where theta starts; a smaller table is its own
+_PIECES = 32  # of a sample, for the cores
+_SAMPLE = 30_000  # rows of a sample, which has the points and says where theta starts; a smaller table is its own
 
 
 def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> None:
@@ -55,7 +56,7 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     file = None if checkpoint is None else Checkpoint(where, checkpoint)
     parts = replace(parts, kept=None if file is None else file.path)
     table = LinearTable(where, column_names(estimator, parts, X), tuple(beside))
-    found = surveyed(parts, table, _FEWEST)
+    found = surveyed(parts, table, _SAMPLE)
     target, labels = estimator._read_partitions(found["values"])
     likelihood = target.likelihood
     if likelihood.row_parameters:  # readers add them
@@ -71,13 +72,11 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     learning = Learning.of(False, likelihood if learned_own else None, target.y)
     allowed = default_loss(found["n"]) if estimator.loss is None else float(estimator.loss)
     with reporting(bool(estimator.progress), f"{where} of {found['n']} rows in partitions", None) as report:
-        sample, tol = InMemory(where, joined(found["sample"])), estimator._inner_tol()
+        sample, tol = InMemory(where, joined(found["sample"]), _PIECES), estimator._inner_tol()
         tol = tol if estimator.optimizer is None else max(LEARNING_TOL, tol)
-        passes = InducingPasses(
-            parts, table, family, likelihood, labels, mean, learning, sample, tol, FINE_SHARE * allowed, file, report
-        )
-        learned, outcome, task = passes.run(start, estimator.optimizer is not None and start.theta.size > 0)
-        loss = passes.loss(task, outcome, np.random.default_rng(0))
+        model = (parts, table, family, likelihood, labels, mean, learning, sample, int(found["n"]))
+        passes = InducingPasses(*model, tol, FINE_SHARE * allowed, file, report)
+        learned, loss = passes.run(start, estimator.optimizer is not None and start.theta.size > 0)
     stage = {
         "n_inducing": loss.n_points,
         "elbo": learned.solution.elbo,
@@ -96,7 +95,8 @@ def _begun(
 ) -> tuple[InducingLatent, InducingStart]:
     """The latent with its points, and where all rows begin: by the sample, or as the checkpoint has it."""
     few = joined(found["sample"])
-    X, y, weights = few["X"], few["y"], few["weight"]
+    share = len(few["y"]) / found["n"]  # each row of the sample counts once: more often, it would fit its own noise
+    X, y, weights = few["X"], few["y"], share * few["weight"]
     if issparse(X):
         raise problem(target.where, "X is sparse", "a dense table", "Gaussian processes have no use for sparse rows.")
     places = y if labels is None else np.searchsorted(labels, y)
@@ -108,21 +108,21 @@ def _begun(
     kept = [] if file is None else file.begun_with()
     if not kept:
         allowed = default_loss(found["n"]) if estimator.loss is None else estimator.loss
-        many = InducingLatent.of(latent, n_inducing=estimator.n_inducing, loss=allowed)
+        many = InducingLatent.of(latent, n_inducing=estimator.n_inducing, loss=share * allowed)
         kept = _learned(estimator, many, sampled, weights)
-    points, theta, curvature, own_theta = kept
+    points, theta, own_theta = kept
     if file is not None:
         file.given = list(kept)
     at = latent.kernel.clone_with_theta(theta) if theta.size else latent.kernel
     out = InducingLatent.of(latent, kernel=at, X=points, theta=None)
     out.centre_of_prior, out.in_partitions = latent.kernel.theta, True
-    return out, InducingStart(points, theta, curvature, own_theta)
+    return out, InducingStart(points, theta, own_theta)
 
 
 def _learned(
     estimator: GaussianProcessEstimator, latent: InducingLatent, target: Target, weights: np.ndarray
 ) -> list[np.ndarray]:
-    """Points, theta, the curvature of its evidence, and the likelihood's own parameters where these are learned."""
+    """Points, theta, and the likelihood's own parameters where these are learned."""
     own = bool(estimator.learn_likelihood) and target.likelihood.theta.size > 0 and estimator.optimizer is not None
     options = {"weights": weights, "tol": LEARNING_TOL, "progress": bool(estimator.progress)}
     if estimator.optimizer is None:
@@ -130,13 +130,5 @@ def _learned(
     else:
         found = latent.learn(target, latent.family(), own, **options)
     assert latent.result is not None
-    family = latent.result.family
-    n = family.theta.size
-    theta, rest = found.theta[:n], found.theta[n:]
-    if estimator.optimizer is None or not n:  # nothing is learned of the kernel
-        return [family.points, theta, np.eye(n), rest]
-    evidence = Evidence(target.likelihood, family, target.y, weights=weights, tol=LEARNING_TOL, own=own)
-    H = curvature_by_slopes(evidence, found)
-    if rest.size:  # where own parameters follow theta
-        H = H[:n, :n] - H[:n, n:] @ np.linalg.pinv(H[n:, n:], hermitian=True) @ H[n:, :n]
-    return [family.points, theta, H, rest]
+    n = latent.result.family.theta.size
+    return [latent.result.family.points, found.theta[:n], found.theta[n:]]

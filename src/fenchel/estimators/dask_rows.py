@@ -116,11 +116,11 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
 
 
 def surveyed(rows: Partitions, table: LinearTable, least: int | None = None) -> Sums:
-    """The first pass; weights must be numbers of rows. A sample has ``least`` rows or more."""
-    fewest = _FEWEST if least is None else least
+    """The first pass; weights must be numbers of rows. A sample has about ``least`` rows where that is given."""
+    fewest, most = (_FEWEST, max(_FEWEST, _NUMBERS // len(table.names))) if least is None else (least, least)
 
     def measured() -> Sums:
-        largest = max(fewest, min(_LARGEST, max(_FEWEST, _NUMBERS // len(table.names))))
+        largest = max(fewest, min(_LARGEST, most))
         sample = -(-fewest // rows.count), -(-largest // rows.count)
         found: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
         return found
