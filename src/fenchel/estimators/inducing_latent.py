@@ -55,7 +55,7 @@ class InducingLatent(KernelLatent):
     @classmethod
     def of(cls, latent: KernelLatent, **more: Any) -> InducingLatent:
         """The same process through points."""
-        shared = {own.name: getattr(latent, own.name) for own in fields(KernelLatent) if own.name != "optimizer"}
+        shared = {own.name: vars(latent)[own.name] for own in fields(KernelLatent) if own.name != "optimizer"}
         return cls(**{**shared, **more})
 
     def trend_rows(self, theta: np.ndarray) -> NewRows:
@@ -133,7 +133,7 @@ def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels:
         if points.ndim != 2 or points.shape[1] != n_columns or not len(points):
             got = f"n_inducing has shape {points.shape}"
             raise problem(where, got, f"points (M, {n_columns}), one a row, a number of them, or 'auto'")
-    elif isinstance(n_inducing, str):
+    elif type(n_inducing) is str:
         choice(where, "n_inducing", n_inducing, ("auto",), "Or a number of points, or points (M, D).")
     else:
         count(where, "n_inducing", n_inducing, 1)
