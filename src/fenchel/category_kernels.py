@@ -18,9 +18,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import (
+    CompoundKernel,
     ConstantKernel,
+    Exponentiation,
     Hyperparameter,
     Kernel,
+    KernelOperator,
     NormalizedKernelMixin,
     StationaryKernelMixin,
 )
@@ -30,7 +33,6 @@ from .files import StatedEstimator
 from .linalg.arrays import Array, ArrayLike, namespace
 
 SHARE_BOUNDS = (1e-4, 1.0)
-_PARTS = ("k1", "k2", "kernel")
 
 
 def _same(X: ArrayLike, Y: Any, eval_gradient: bool) -> np.ndarray:
@@ -305,9 +307,13 @@ class LevelKernels:
 
 def is_of_columns(kernel: Any) -> bool:
     """Whether a kernel says itself which columns its parts are of, or has a part of levels."""
-    if type(kernel) in (list, tuple):
-        return any(map(is_of_columns, kernel))
-    parts = [getattr(kernel, name, None) for name in _PARTS]
-    many = getattr(kernel, "kernels", None)
-    own = type(kernel) in (OnColumns, Exchangeable, LevelEffect)
-    return own or (many is not None and is_of_columns(many)) or any(is_of_columns(p) for p in parts if p is not None)
+    match kernel:
+        case OnColumns() | Exchangeable() | LevelEffect():
+            return True
+        case KernelOperator(k1=first, k2=second):
+            return is_of_columns(first) or is_of_columns(second)
+        case Exponentiation(kernel=base):
+            return is_of_columns(base)
+        case CompoundKernel(kernels=[*several]) | [*several]:
+            return any(map(is_of_columns, several))
+    return False

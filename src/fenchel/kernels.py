@@ -200,6 +200,17 @@ def at_theta(kernel: Any, theta: np.ndarray) -> Any:
     return type(kernel)([one.clone_with_theta(own) for one, own in parts])
 
 
+def names_of(kernel: Any) -> tuple[str, ...]:
+    """The names of the entries of theta; those of the kernels of classes begin with the place of the class."""
+    if is_compound(kernel):
+        return tuple(f"{k}__{name}" for k, one in enumerate(kernel.kernels) for name in names_of(one))
+    out: list[str] = []
+    for h in kernel.hyperparameters:
+        if not h.fixed:
+            out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
+    return tuple(out)
+
+
 def refuse_compound(kernel: Kernel) -> None:
     """Several kernels are no kernel."""
     if is_compound(kernel):

@@ -1,6 +1,6 @@
 """Columns of X whose values are levels: which they are, and levels as numbers.
 
-    "from_dtype"   categories, text and booleans of a data frame
+    "from_dtype"   categories and text of a data frame, which have no numbers; booleans are 0 and 1
     names, numbers or a mask of columns, as in scikit-learn's ``HistGradientBoostingClassifier``
     None           none
 
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..checks import choice, problem
-from ..inputs.frames import DataTable, Kind
+from ..inputs.frames import DataTable, Kind, column_names
 from ..inputs.levels import present, sort_of
 
-_LEVELS = (Kind.CATEGORIES, Kind.TEXT, Kind.BOOLEANS)
+_LEVELS = (Kind.CATEGORIES, Kind.TEXT)
+_ADVICE = "Or names, numbers or a mask of columns."
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,14 @@ class Categories:
         Which columns they are.
     levels : tuple of list
         Of each, sorted; the place of a level is its number.
+    names : list
+        Of all columns of a data frame.
     """
 
     where: str
     places: tuple[int, ...]
     levels: tuple[list[Any], ...]
+    names: list[Any]
 
     def encoded(self, X: Any) -> Any:
         """X with the number of each level in its place: a data frame of a data frame, an array of an array."""
@@ -46,7 +50,7 @@ class Categories:
         if len(table.names) <= max(self.places):
             return X  # for others to say
         frame = table.source.copy(deep=False)
-        for place, levels in zip(self.places, self.levels, strict=True):
+        for place, levels in zip(self._places_in(table), self.levels, strict=True):
             codes = {level: float(i) for i, level in enumerate(levels)}
             values, known = _values(table, place), {sort_of(level) for level in levels}
             odd = [value for value in values if value not in codes and sort_of(value) not in known]
@@ -54,13 +58,28 @@ class Categories:
                 got = f"X[{table.names[place]!r}] holds {odd[0]!r}, and its levels in fit were {levels[:3]!r}, ..."
                 raise problem(self.where, got, "levels of the same kind")
             frame.isetitem(place, np.array([codes.setdefault(value, float(len(codes))) for value in values]))
-        if hasattr(X, "columns"):
+        if column_names(X):
             return frame
-        return frame.to_numpy(dtype=object) if X.dtype == object else frame.to_numpy(dtype=np.float64)
+        return frame.to_numpy(dtype=object if np.asarray(X).dtype == object else np.float64)
+
+    def _places_in(self, table: DataTable) -> list[int]:
+        """Where the columns are in a table, whose order scikit-learn refuses where it is another."""
+        names = [self.names[place] if self.names else None for place in self.places]
+        return [
+            table.names.index(name) if type(name) is str and name in table.names else place
+            for name, place in zip(names, self.places, strict=True)
+        ]
+
+    def put_first(self, X: Any) -> Any:
+        """X with the first level of each column in every row."""
+        frame = _table_of(self.where, X).source.astype(object)
+        for place, levels in zip(self.places, self.levels, strict=True):
+            frame.isetitem(place, np.array([levels[0]] * len(frame), dtype=object))
+        return frame if column_names(X) else frame.to_numpy()
 
 
 def _table_of(where: str, X: Any) -> DataTable:
-    return DataTable(where, X if hasattr(X, "columns") else np.asarray(X))
+    return DataTable(where, X if column_names(X) else np.asarray(X))
 
 
 def _values(table: DataTable, place: int) -> list[Any]:
@@ -76,26 +95,27 @@ def _values(table: DataTable, place: int) -> list[Any]:
 
 def read_categories(where: str, given: Any, X: Any) -> Categories | None:
     """The columns of X that ``categorical_features`` names, with their levels; None where there are none."""
-    if given is None or (isinstance(given, str) and not hasattr(X, "columns")):
-        if isinstance(given, str):
-            choice(where, "categorical_features", given, ("from_dtype",), "Or names, numbers or a mask of columns.")
+    if given is None:
         return None
+    if np.ndim(given) == 0:
+        choice(where, "categorical_features", given, ("from_dtype",), _ADVICE)
+        if not column_names(X):
+            return None
     table = _table_of(where, X)
     places = _places(where, given, table)
     if not places:
         return None
     levels = tuple(sorted(set(_values(table, place)), key=_order) for place in places)
-    return Categories(where, places, levels)
+    return Categories(where, places, levels, column_names(X))
 
 
 def _order(level: Any) -> tuple[str, Any]:
-    return ("", level) if isinstance(level, (int, float)) else (type(level).__name__, str(level))
+    return ("", level) if sort_of(level) == "numbers" else (type(level).__name__, str(level))
 
 
 def _places(where: str, given: Any, table: DataTable) -> tuple[int, ...]:
     names, D = table.names, len(table.names)
-    if isinstance(given, str):
-        choice(where, "categorical_features", given, ("from_dtype",), "Or names, numbers or a mask of columns.")
+    if np.ndim(given) == 0:
         return tuple(d for d in range(D) if names.count(names[d]) == 1 and table.column(names[d]).kind in _LEVELS)
     entries = np.asarray(given)
     wanted = f"'from_dtype', names of columns, numbers from 0 to {D - 1}, or a mask of {D}"

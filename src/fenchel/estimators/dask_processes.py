@@ -20,6 +20,7 @@ from ..distributed.linear_rows import LinearTable, joined
 from ..hyperparameters import InducingFit
 from ..hyperparameters.inducing_learning import FINE_SHARE, default_loss
 from ..inputs.observations import Target
+from ..kernels import is_compound
 from ..solvers.base import reporting
 from .dask_rows import ROW_DEFAULTS, column_names, fit_settings, measured_numbers, surveyed
 from .inducing_latent import InducingLatent
@@ -45,6 +46,11 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     for key, unset in (("alpha", None), ("normalize_y", False), ("n_targets", None)):
         if given.get(key, unset) is not unset:
             raise problem(where, f"{key} is given, with rows in partitions", f"{key}={unset}")
+    if np.ndim(estimator.categorical_features) and len(estimator.categorical_features):
+        got = "categorical_features are given, with rows in partitions"
+        raise problem(where, got, "numbers alone, or a table in memory")
+    if given.get("kernel_per_class") or is_compound(estimator.kernel) or type(estimator.kernel) in (list, tuple):
+        raise problem(where, "a kernel for each class, with rows in partitions", "one kernel for all classes")
     if callable(estimator.mean):
         raise problem(where, "a function as mean, with rows in partitions", 'a number, "zero", "constant" or "linear"')
     if callable(estimator.optimizer):

@@ -260,14 +260,17 @@ def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:
 
 
 def _row_like(estimator: Any, X: Any) -> Any:
-    """A row of zeros with as many columns as X has, named as they are."""
+    """A row of zeros, and of levels that fit has seen, with as many columns as X has, named as they are."""
     shape: Any = getattr(X, "shape", ())
     if len(shape) != 2:
         return np.zeros(1)  # which the method refuses as it does in memory
     if hasattr(X, "columns"):
-        row = np.zeros((1, len(X.columns)))
-        return optional("predict", "pandas").DataFrame(row, columns=list(X.columns))
-    return np.zeros((1, int(estimator.n_features_in_ if shape[1] != shape[1] else shape[1])))
+        zeros = np.zeros((1, len(X.columns)))
+        row = optional("predict", "pandas").DataFrame(zeros, columns=list(X.columns))
+    else:
+        row = np.zeros((1, int(estimator.n_features_in_ if shape[1] != shape[1] else shape[1])))
+    levels = estimator._levels
+    return row if levels is None or row.shape[1] <= max(levels.places) else levels.put_first(row)
 
 
 def without_rows(estimator: Any) -> Any:

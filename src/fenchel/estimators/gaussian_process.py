@@ -16,7 +16,7 @@ from ..checks import choice, problem
 from ..gmrf.kernel_neighbours import N_NEIGHBORS
 from ..hyperparameters import Learned
 from ..inputs.observations import Target
-from ..kernels import at_theta, kernels_of
+from ..kernels import at_theta, kernels_of, names_of
 from ..linalg.arrays import to_numpy
 from ..linalg.devices import device_of, find_device, says_when_full
 from .base import LatentGaussianEstimator, validate_data
@@ -26,7 +26,7 @@ from .classification import Classification
 from .counts import Counts
 from .kernel_latent import KernelLatent
 from .lengths import announce, kernel_starts
-from .mean_functions import is_centred, read_mean, trend_moments
+from .mean_functions import is_centred, read_mean, trend_moments, word_of
 from .outputs import OutputUnits, in_units
 
 _DEVICE_ADVICE = (
@@ -105,6 +105,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             )
         latent = KernelLatent(None, X, **read_mean(self, X, target, weights))
         warm, functions = self.warm_start and hasattr(self, "kernel_"), target.likelihood.n_predictors
+        if warm:
+            self._check_warm(functions)
         levels: LevelKernels | None = None
         if self._levels is not None and not warm and not is_of_columns(self.kernel):
             levels = LevelKernels.of(self._levels.places, target.scale**2 / units.sd**2)
@@ -129,12 +131,19 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         latent = replace(latent, shrinks=chosen.shrinks and not self.integrate, optimizer=self._own_optimizer)
         return latent, kernel
 
+    def _check_warm(self, n_functions: int) -> None:
+        """Whether the kernel of the last fit, where a warm start begins, is one of such classes and columns."""
+        n, of_columns = len(kernels_of(self.kernel_)), is_of_columns(kernels_of(self.kernel_))
+        if n not in (1, n_functions) or of_columns != (self._levels is not None or is_of_columns(self.kernel)):
+            got = f"warm_start=True, and kernel_ = {self.kernel_} is of other classes or columns of levels"
+            raise problem(type(self).__name__, got, "X and y of the same kind", "Fit a clone, or warm_start=False.")
+
     def _reported(self, latent: KernelLatent, kernel: Any) -> None:
         """The kernel as learned, and what an approximation costs."""
         self.mean_ = self.mean if callable(self.mean) else latent.mean + self._shift
         self._trend_moments = None
-        if self._units.sd != 1.0:
-            self.theta_names_ = [each.removeprefix("k2__") for each in self.theta_names_]
+        names = names_of(kernel)  # without the units of y
+        self.theta_names_ = [*names, *self.theta_names_[len(names) :]]
         self.kernel_: Any = at_theta(kernel, self.theta_[: kernel.n_dims])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
 
@@ -193,7 +202,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     def _trend(self, part: int, slopes: bool) -> Any:
         """Mean (0) or standard deviation (1) of the slopes, or of the constant."""
         check_is_fitted(self, "theta_")
-        if slopes and not (isinstance(self.mean, str) and self.mean == "linear"):
+        if slopes and word_of(self.mean) != "linear":
             raise AttributeError(f'{type(self).__name__}: coef_ is that of mean="linear", and mean = {self.mean!r}')
         if self.outputs_ is not None:
             return np.stack([one._trend(part, slopes) for one in self.outputs_])
@@ -285,9 +294,10 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         where those of one for all do. Not through inducing points.
     categorical_features : "from_dtype", None or sequence of names, numbers or booleans
         The columns of X whose values are levels, as in scikit-learn's ``HistGradientBoostingClassifier``; "from_dtype":
-        the categories, text and booleans of a data frame. ``kernel`` is that of the other columns. Each level has a
-        function of its own about one that all share (``Exchangeable``), and an intercept (``LevelEffect``); a level
-        that ``fit`` has not seen is one more draw. A kernel with parts ``OnColumns`` is taken as it is.
+        the categories and text of a data frame. Booleans are 0 and 1 unless they are named. ``kernel`` is that of the
+        other columns. Each level has a function of its own about one that all share (``Exchangeable``), and an
+        intercept (``LevelEffect``); a level that ``fit`` has not seen is one more draw. A kernel with parts
+        ``OnColumns`` is taken as it is.
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weight of each row by that of its label; "balanced": N / (K times the number of its rows).
     fit_intercept : bool

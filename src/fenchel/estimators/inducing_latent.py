@@ -144,7 +144,7 @@ def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels:
         if points.ndim != 2 or points.shape[1] != n_columns or not len(points):
             got = f"n_inducing has shape {points.shape}"
             raise problem(where, got, f"points (M, {n_columns}), one a row, a number of them, or 'auto'")
-    elif isinstance(n_inducing, str):
+    elif type(n_inducing) is str:
         choice(where, "n_inducing", n_inducing, ("auto",), "Or a number of points, or points (M, D).")
     else:
         count(where, "n_inducing", n_inducing, 1)

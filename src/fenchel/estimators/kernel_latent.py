@@ -80,7 +80,7 @@ class KernelLatent(Latent):
 
     def shared(self) -> dict[str, Any]:
         """What an approximation of the same process begins with."""
-        return {own.name: getattr(self, own.name) for own in fields(KernelLatent) if own.name != "optimizer"}
+        return {own.name: vars(self)[own.name] for own in fields(KernelLatent) if own.name != "optimizer"}
 
     def table(self) -> Any:
         """Of the approximations that were tried; None for the process itself."""

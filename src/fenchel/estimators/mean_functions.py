@@ -38,36 +38,43 @@ class GivenMean:
     function: Callable[[np.ndarray], Any]
     start: float = 0.0
     factor: float = 1.0
+    n_functions: int = 1
 
     def __call__(self, X: Any) -> np.ndarray:
         X = to_numpy(X)
         values = finite(self.where, "mean(X)", numeric(self.where, "mean(X)", self.function(X)))
-        if values.ndim == 0 or values.shape[0] != len(X) or values.ndim > 2:
-            got = f"mean(X) has shape {values.shape} for {len(X)} rows"
-            raise problem(self.where, got, f"({len(X)},), or a column for each class")
-        return np.asarray(self.start + self.factor * values.reshape(len(X), -1))
+        n, each = len(X), self.n_functions
+        if values.shape not in ((n,), (n, 1), (n, each)):
+            wanted = f"({n},)" if each == 1 else f"({n},), or ({n}, {each}): a column for each class"
+            raise problem(self.where, f"mean(X) has shape {values.shape} for {n} rows", wanted)
+        return np.asarray(self.start + self.factor * values.reshape(n, values.size // n if n else 1))
+
+
+def word_of(mean: Any) -> str | None:
+    """The word that ``mean=`` is, if it is one."""
+    return mean if isinstance(mean, str) else None
 
 
 def is_centred(model: GaussianProcessEstimator) -> bool:
     """Whether the prior mean is about the level of the target."""
-    given = model.mean
-    if isinstance(given, str):
-        return given != "zero" and (given != "linear" or bool(model.fit_intercept))
-    return given is None and bool(model.fit_intercept)
+    if model.mean is None or word_of(model.mean) == "linear":
+        return bool(model.fit_intercept)
+    return word_of(model.mean) not in (None, "zero")
 
 
 def has_constant(model: GaussianProcessEstimator) -> bool:
     """Whether a constant is integrated out."""
-    if isinstance(model.mean, str) and model.mean == "constant" and not model.fit_intercept:
+    word = word_of(model.mean)
+    if word == "constant" and not model.fit_intercept:
         got = 'mean="constant" and fit_intercept=False'
         raise problem(type(model).__name__, got, 'mean="zero", or fit_intercept=True')
-    return bool(model.fit_intercept) and not (isinstance(model.mean, str) and model.mean == "zero")
+    return bool(model.fit_intercept) and word != "zero"
 
 
 def check_mean(model: GaussianProcessEstimator) -> None:
     """A word, a number or a function."""
     name, given = type(model).__name__, model.mean
-    if isinstance(given, str):
+    if word_of(given) is not None:
         own = type(model).mean
         words = WORDS if own is None else (own, *WORDS)
         choice(name, "mean", given, words, "Or a number, or a function of X.")
@@ -80,15 +87,17 @@ def check_mean(model: GaussianProcessEstimator) -> None:
 def read_mean(model: GaussianProcessEstimator, X: np.ndarray, target: Target, weights: Any) -> dict[str, Any]:
     """``mean=`` as a latent takes it: mean, level, slopes and centre."""
     check_mean(model)
-    mean = target.level if is_centred(model) else known_mean(model, model._units)
+    functions = target.likelihood.n_predictors
+    mean = target.level if is_centred(model) else known_mean(model, model._units, functions)
     return {"mean": mean, **read_trend(model, X, target.scale, weights, target.likelihood.ordered)}
 
 
-def known_mean(model: GaussianProcessEstimator, units: OutputUnits = _PLAIN) -> Any:
+def known_mean(model: GaussianProcessEstimator, units: OutputUnits = _PLAIN, n_functions: int = 1) -> Any:
     """A number or a function of X, of a mean that is not about the level of the target."""
-    if callable(model.mean):
-        return GivenMean(type(model).__name__, model.mean, units.mean, units.sd)
-    return units.mean + units.sd * (0.0 if model.mean is None or isinstance(model.mean, str) else float(model.mean))
+    given = model.mean
+    if callable(given):
+        return GivenMean(type(model).__name__, given, units.mean, units.sd, n_functions)
+    return units.mean + units.sd * (0.0 if given is None or word_of(given) else float(given))
 
 
 def mean_at(mean: Any, X: np.ndarray) -> Any:
@@ -103,7 +112,7 @@ def read_trend(
     name = type(model).__name__
     v = float(positive(name, "intercept_variance", np.float64(model.intercept_variance)))
     out: dict[str, Any] = {"level": v * scale**2 if has_constant(model) and not ordered else 0.0}
-    if isinstance(model.mean, str) and model.mean == "linear":
+    if word_of(model.mean) == "linear":
         columns = Columns.of(name, X, model._columns(), weights, bool(model.fit_intercept))
         slope = float(positive(name, "slope_variance", np.float64(model.slope_variance)))
         slopes = slope**0.5 * scale / columns.scale

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -206,16 +206,13 @@ def _using(journal: _Journal) -> Iterator[_Journal]:
 
 
 @contextmanager
-def _as_it_was(estimator: Any = None) -> Iterator[None]:
+def _kept_on_failure(estimator: Any) -> Iterator[None]:
     """An estimator whose fit fails stays as it was; one that is interrupted may keep the best fit so far."""
-    if not isinstance(estimator, StatedEstimator):
-        yield
-        return
     before = dict(vars(estimator))
     try:
         yield
     except BaseException as error:
-        if getattr(error, "finished", None) is None:
+        if vars(error).get("finished") is None:
             vars(estimator).clear()
             vars(estimator).update(before)
         raise
@@ -228,12 +225,14 @@ def stated(*not_kept: str) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         word = word_of(function)
         parameters = signature(function)
+        refits = function.__qualname__.endswith(".fit")  # the object itself
 
         @wraps(function)
         def call(*arguments: Any, **options: Any) -> Any:
             if _journal.get() is not None:  # a part of another call, which is the one to be kept
                 return function(*arguments, **options)
-            with _using(_Journal()) as journal, _as_it_was(*arguments[:1]):
+            kept = _kept_on_failure(arguments[0]) if refits else nullcontext()
+            with _using(_Journal()) as journal, kept:
                 result = function(*arguments, **options)
             bound = parameters.bind(*arguments, **options)
             for name in not_kept:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import gates
 from ..checks import finite, numeric, problem, scalar
-from ..kernels import KeptDistances, contract, diagonal, evaluate, is_covariance, refuse_compound
+from ..kernels import KeptDistances, contract, diagonal, evaluate, is_covariance, names_of, refuse_compound
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.machine import one_thread
 from ..priors.base import NewRows, Prior
@@ -164,16 +164,14 @@ class KernelCovariance(Family):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        out: list[str] = []
-        for h in self.kernel.hyperparameters:
-            if not h.fixed:
-                out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
-        return tuple(out)
+        return names_of(self.kernel)
 
     def is_answer(self, entry: int, side: str) -> bool:
         """Levels that are alike or have nothing in common, and effects that are none."""
-        word = self.names[entry].split("[")[0].rpartition("__")[2]
-        return word == "own_share" or (word == "variance" and side == "lower")
+        from ..category_kernels import Exchangeable, LevelEffect
+
+        owners = [type(part) for part, _, n in places(self.kernel) or () for _ in range(n)]
+        return bool(owners) and (owners[entry] is Exchangeable or (owners[entry] is LevelEffect and side == "lower"))
 
     @cached_property
     def _kept(self) -> KeptDistances | None:
@@ -219,9 +217,13 @@ class KernelCovariance(Family):
         known = is_covariance(kernel, self.X.shape[1])
         if not known:
             checked_covariance("KernelCovariance", f"the matrix of {kernel} at X", K, stacked=False)
+        return self._with_trend(K, self.X, known=known)
+
+    def _with_trend(self, K: Array, X: Array, Z: Array | None = None, known: bool = False) -> Array:
+        """The kernel's K with the trend, in the memory of a K of kernels that are known."""
         if not self.trend.size:
             return K
-        return self.trend.add_to(K if known else K + 0.0, self.X)  # a user's kernel may keep its K
+        return self.trend.add_to(K if known else K + 0.0, X, Z)  # a user's kernel may keep its K
 
     def without_trend(self, Sigma: Array) -> Array:
         """The kernel's part of Sigma at X."""
@@ -251,16 +253,15 @@ class KernelCovariance(Family):
         if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
             raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
         return NewRows(
-            cross=self.trend.add_to(evaluate(kernel, there, self.X), there, self.X),
-            variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0)
-            + np.asarray(self.trend.variances(to_numpy(there))),
+            cross=self._with_trend(evaluate(kernel, there, self.X), there, self.X),
+            variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0) + self.trend.variances(X),
             offset=self.offset(X) if callable(self.offset) else offset_at("KernelCovariance", self.offset, len(X)),
         )
 
     def covariance_at(self, theta: np.ndarray, table: np.ndarray) -> Array:
         """The prior covariance (M, M) of the function at inputs ``table`` (M, D)."""
         there = asarray(table, self.X)
-        return self.trend.add_to(evaluate(self._set(np.asarray(theta, dtype=np.float64)), there), there)
+        return self._with_trend(evaluate(self._set(np.asarray(theta, dtype=np.float64)), there), there)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> KernelCovariance:
