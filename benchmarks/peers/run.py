@@ -1,20 +1,21 @@
 """fenchel beside its peers: the same data, one judge a task, each peer in an environment and a process of its own.
 
     python benchmarks/peers/run.py                                  all tasks, all peers; writes docs/peers.md
-    python benchmarks/peers/run.py --tasks smooths --peers mgcv     some of them; prints alone
+    python benchmarks/peers/run.py --tasks smooths                  some tasks; the page has the others as they were
+    python benchmarks/peers/run.py --tasks smooths --peers mgcv     some peers; prints alone
     python benchmarks/peers/run.py --make                           the environments, under build/peers
     python benchmarks/peers/run.py --quick                          small sizes
     python benchmarks/peers/run.py --data FOLDER                    where satellite.csv.gz is
 
 A task is a file in ``tasks/``: ``task(quick, folder)`` gives its data and its judge. A peer is a folder: its
-environment (``requirements.txt`` for pip, ``packages.txt`` for R) and its fits (``fits.py`` or ``fits.R``), one function
-a task, whose first line says its settings. fenchel is a peer of the same form and runs in the Python at hand.
+environment (``requirements.txt`` for pip, ``packages.txt`` for R) and its fits (``fits.py`` or ``fits.R``), one
+function a task with its settings. fenchel is a peer of the same form and runs in the Python at hand.
 
 Each fit is called twice in a process of its own: the first call includes the imports and what is compiled, the second
-is what the table compares; a first call of more than 40 processor seconds is the only one. Accuracy is compared first: errors that
-differ by less than the task's tolerance, or by less than 5 %, are a tie. Time is that of the second call, of the
-processor over all threads; less than a quarter of difference is a tie. No answer within ``--limit`` processor seconds,
-a failure and a peer that is not installed are rows of the table.
+is what the table compares; a first call of more than 40 processor seconds is the only one. Accuracy is
+compared first: errors that differ by less than the task's tolerance, or by less than 5 %, are a tie. Time is that of
+the second call, of the processor over all threads; less than a quarter of difference is a tie. No answer within
+``--limit`` processor seconds, a failure and a peer that is not installed are rows of the table.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build" / "peers"
 PAGE = ROOT / "docs" / "peers.md"
+RESULTS = BUILD / "results"  # a file a task, of the last run of all its peers; the page is made of them
 OURS = "fenchel"
 THREADS = 2
 SAME_ERROR = 1.05  # ratio of errors that is a tie, whatever the tolerance of the task
@@ -95,6 +97,7 @@ class Row:
     peer: str
     version: str = ""
     settings: str = ""
+    target: str = ""  # what it computes: the posterior, a maximum, or another model, which is shown and not counted
     figures: dict[str, float] = field(default_factory=dict)
     first: tuple[float, float] = (math.nan, math.nan)  # seconds of the clock and of the processor
     again: tuple[float, float] = (math.nan, math.nan)
@@ -158,9 +161,10 @@ def make(peer: str) -> str:
         wanted = (HERE / peer / "packages.txt").read_text().split()
         each = ", ".join(f'"{name}"' for name in ["jsonlite", *wanted])
         install = (
-            f'.libPaths(c("{BUILD / "R"}", .libPaths())); needed <- setdiff(c({each}), rownames(installed.packages())); '
+            f'.libPaths(c("{BUILD / "R"}", .libPaths())); '
+            f"needed <- setdiff(c({each}), rownames(installed.packages())); "
             f'if (length(needed)) install.packages(needed, "{BUILD / "R"}", repos = "https://cloud.r-project.org"); '
-            f'stopifnot(all(c({each}) %in% rownames(installed.packages())))'
+            f"stopifnot(all(c({each}) %in% rownames(installed.packages())))"
         )
         command = ["Rscript", "--vanilla", "-e", install]
     else:
@@ -235,7 +239,7 @@ def judged(peer: str, name: str, task: Task, folder: Path, limit: int) -> Row:
         return row
     row.first, row.again = tuple(found["first"]), tuple(found["again"])
     answer = {key: np.asarray(value, dtype=float) for key, value in found["answer"].items() if key != "target"}
-    answer["target"] = found["answer"].get("target", "posterior")
+    answer["target"] = row.target = found["answer"].get("target", "posterior")
     row.figures = {key: float(value) for key, value in task.judge(answer).items()}
     if not all(math.isfinite(row.figures[key]) for key in task.compared if key in row.figures):
         row.failed = "its answer has numbers that are not finite"
@@ -255,7 +259,10 @@ def compare(task: Task, rows: Iterable[Row]) -> None:
     ours, *others = rows
     for row in others:
         if ours.failed or row.failed:
-            row.accuracy = row.time = "" if ours.failed and row.failed else "loss" if ours.failed else "win"
+            row.accuracy = row.time = "loss" if ours.failed and not row.failed else ""
+            continue
+        if row.target == "another model":
+            row.accuracy = row.time = "not counted"
             continue
         shared = [key for key in task.compared if key in ours.figures and key in row.figures]
         errors = [math.hypot(*(each.figures[key] for key in shared)) for each in (ours, row)]
@@ -267,58 +274,95 @@ def seconds(pair: tuple[float, float]) -> str:
     return " / ".join("" if math.isnan(value) else f"{value:.2f}" if value < 100 else f"{value:.0f}" for value in pair)
 
 
-def table(task: Task, rows: list[Row]) -> list[str]:
+def table(rows: list[Row]) -> list[str]:
     """Lines of markdown."""
     names = list(dict.fromkeys(key for row in rows for key in row.figures))
-    head = ["", *names, "second call, s", "first, s", "MiB", "accuracy", "time"]
+    head = ["", "computes", *names, "second call, s", "first call, s", "MiB", "accuracy", "time"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
         label = f"{row.peer} {row.version}".strip()
         if row.failed:
-            lines.append(f"| {label} | {row.failed} |" + " |" * (len(head) - 4) + f" {row.accuracy} | {row.time} |")
+            lines.append(f"| {label} | {row.failed} |" + " |" * (len(head) - 2))
             continue
-        cells = [f"{row.figures[name]:.4g}" if name in row.figures else "none" for name in names]
+        cells = [row.target, *(f"{row.figures[name]:.3g}" if name in row.figures else "none" for name in names)]
         cells += [seconds(row.again), seconds(row.first), f"{row.peak:.0f}", row.accuracy, row.time]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
 
 
 def counts(rows: Iterable[Row]) -> tuple[str, str]:
-    """Wins, ties and losses of fenchel, in accuracy and in time; failures of a peer are wins and are counted apart."""
+    """Wins, ties and losses of fenchel, in accuracy and in time, where both have an answer."""
     said = []
     for what in ("accuracy", "time"):
-        of = [getattr(row, what) for row in rows if not row.failed]
+        of = [getattr(row, what) for row in rows]
         said.append(f"{of.count('win')} / {of.count('tie')} / {of.count('loss')}")
     return said[0], said[1]
 
 
-def summary(results: dict[str, tuple[Task, list[Row]]]) -> list[str]:
+@dataclass
+class Result:
+    """A task as it was run: its title and objective, its rows, and the seconds of the clock that it took."""
+
+    title: str
+    objective: str
+    rows: list[Row]
+    seconds: float
+    skipped: str = ""  # why there is no row
+
+
+def summary(results: list[Result]) -> list[str]:
     """The table of the README: a line a task."""
     head = ["task", "peers", "accuracy: win / tie / loss", "time: win / tie / loss", "no answer"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    every: list[Row] = []
-    for task, rows in results.values():
-        others = rows[1:]
-        every += others
+    every = [row for result in results for row in result.rows[1:]]
+    for result in results:
+        others = result.rows[1:]
         named = ", ".join(row.peer for row in others if not row.failed)
         failed = ", ".join(row.peer for row in others if row.failed)
-        lines.append(f"| {task.title} | {named} | {' | '.join(counts(others))} | {failed} |")
-    failed = sum(bool(row.failed) for row in every)
-    lines.append(f"| all | | {' | '.join(counts(every))} | {failed} |")
+        cells = [result.title, result.skipped or named, *counts(others), failed]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append(f"| **all** | | {' | '.join(counts(every))} | {sum(bool(row.failed) for row in every)} |")
     return lines
 
 
-def page(results: dict[str, tuple[Task, list[Row]]], skipped: dict[str, str], took: float, versions: str) -> str:
-    words = __doc__.split("\n\n")
+def keep(name: str, result: Result) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(asdict(result)) + "\n")
+
+
+def kept() -> list[Result]:
+    """What is kept of every task, in the order of the tasks."""
+    found = []
+    for path in (RESULTS / f"{name}.json" for name in tasks()):
+        if path.exists():
+            stored = json.loads(path.read_text())
+            found.append(Result(**{**stored, "rows": [Row(**row) for row in stored["rows"]]}))
+    return found
+
+
+def page(results: list[Result]) -> str:
+    words = [" ".join(part.split()).replace("``", "`") for part in __doc__.split("\n\n")]
+    clock = sum(result.seconds for result in results) / 60
+    used = sum(row.first[1] + row.again[1] for result in results for row in result.rows if not row.failed) / 60
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {THREADS} threads"
     lines = ["# Peers on one page", ""]
-    lines += [f"`make peers` printed this page in {took / 60:.0f} minutes: {versions}.", ""]
-    lines += [" ".join(words[3].split()).replace("``", "`"), ""]
-    lines += ["Verdicts are fenchel's against each peer. Failures are not counted as wins.", "", *summary(results)]
-    for task, rows in results.values():
-        lines += ["", f"## {task.title}", "", task.objective, "", *table(task, rows), "", "Settings:", ""]
-        lines += [f"- {row.peer}: {row.settings}" for row in rows if row.settings]
-    if skipped:
-        lines += ["", "## Tasks without a row", "", *(f"- {name}: {why}" for name, why in skipped.items())]
+    lines += [
+        f"`make peers` prints this page ({machine}). It took {clock:.0f} minutes of the clock and {used:.0f} of the "
+        "processor in fits that answered.",
+        "",
+        words[3],
+        "",
+        "Verdicts are fenchel's against each peer: win, tie or loss. A peer without an answer is counted apart. Seconds "
+        "are of the clock / of the processor. `computes` says what a peer's answer is: where a task has an exact "
+        "maximum, a peer that maximises is judged by that and not by the posterior.",
+        "",
+        *summary(results),
+    ]
+    for result in results:
+        lines += ["", f"## {result.title}", "", result.skipped or result.objective]
+        if result.rows:
+            settings = [f"- {row.peer}: {row.settings.rstrip('.')}." for row in result.rows if row.settings]
+            lines += ["", *table(result.rows), "", *settings]
     return "\n".join(lines) + "\n"
 
 
@@ -336,27 +380,25 @@ def main() -> None:
         for peer in chosen:
             print(f"{peer}: {make(peer) or 'made'}", flush=True)
         return
-    began = time.perf_counter()
-    versions = f"Python {platform.python_version()}, {os.cpu_count()} cores, {THREADS} threads"
-    results: dict[str, tuple[Task, list[Row]]] = {}
-    skipped: dict[str, str] = {}
+    results = []
     for name in given.tasks or tasks():
+        began = time.perf_counter()
         task = load(name, given.quick, given.data)
         if isinstance(task, str):
-            skipped[name] = task
-            print(f"\n{name}: {task}", flush=True)
-            continue
-        offered = [peer for peer in [OURS, *(p for p in chosen if p != OURS)] if name in fits(peer)]
-        with tempfile.TemporaryDirectory() as made:
-            write(task, Path(made))
-            rows = [judged(peer, name, task, Path(made), given.limit) for peer in offered]
-        compare(task, rows)
-        results[name] = task, rows
-        print(f"\n{task.title}: {task.objective}", *table(task, rows), sep="\n", flush=True)
-    took = time.perf_counter() - began
-    print("", *summary(results), f"{took / 60:.1f} minutes", sep="\n")
-    if not (given.tasks or given.peers or given.quick):
-        PAGE.write_text(page(results, skipped, took, versions), encoding="utf-8")
+            result = Result(name.replace("_", " ").capitalize(), "", [], 0.0, task)
+        else:
+            offered = [peer for peer in [OURS, *(p for p in chosen if p != OURS)] if name in fits(peer)]
+            with tempfile.TemporaryDirectory() as made:
+                write(task, Path(made))
+                rows = [judged(peer, name, task, Path(made), given.limit) for peer in offered]
+            compare(task, rows)
+            result = Result(task.title, task.objective, rows, time.perf_counter() - began)
+        results.append(result)
+        print(f"\n{result.title}: {result.skipped or result.objective}", *table(result.rows), sep="\n", flush=True)
+        if not (given.peers or given.quick):
+            keep(name, result)
+            PAGE.write_text(page(kept()), encoding="utf-8")
+    print("", *summary(results), sep="\n")
 
 
 if __name__ == "__main__":

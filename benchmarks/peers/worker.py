@@ -1,6 +1,6 @@
 """Runs one fit of a peer in its own environment: ``python -P worker.py fits.py TASK FOLDER ANSWER``.
 
-Reads ``data.npz``, calls the function twice, or once where the first call takes more than 40 processor seconds, and writes json.
+Reads ``data.npz``, calls the function twice, or once where that takes more than 40 processor seconds, and writes json.
 Nothing but numpy is needed.
 """
 

@@ -15,8 +15,8 @@ def mixed(y, X, groups):
 
     group = np.column_stack(groups).astype(int)
     model = gpboost.GPModel(group_data=group, likelihood="bernoulli_logit", matrix_inversion_method="cholesky")
-    model.fit(y=y, X=X, params={"std_dev": True, **TO_THE_END})
-    found = np.asarray(model.get_coef(std_dev=True, format_pandas=False))
+    model.fit(y=y, X=X, params=TO_THE_END)
+    found = np.asarray(model.get_coef(std_err=True, format_pandas=False))
     variances = np.ravel(model.get_cov_pars(format_pandas=False))
     return {"mean": found[0], "sd": found[1], "group": np.sqrt(variances), "target": "maximum"}
 

@@ -28,7 +28,7 @@ def model_of(points, kernel, learn_points):
 
 
 def binary_process(data):
-    """ApproximateGP with a point a row, logit by 20-point quadrature, natural gradients (rate 0.1, 200 steps)"""
+    """ApproximateGP with a point a row, logit by 20-point quadrature, natural gradients (rate 0.5, 30 steps)"""
     import gpytorch
     import torch
 
@@ -44,9 +44,7 @@ def binary_process(data):
     class Model(gpytorch.models.ApproximateGP):
         def __init__(self):
             q = gpytorch.variational.NaturalVariationalDistribution(len(X))
-            super().__init__(
-                gpytorch.variational.VariationalStrategy(self, X, q, learn_inducing_locations=False)
-            )
+            super().__init__(gpytorch.variational.VariationalStrategy(self, X, q, learn_inducing_locations=False))
             self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), kernel
 
         def forward(self, x):
@@ -55,8 +53,8 @@ def binary_process(data):
     model, likelihood = Model(), Logit()
     model.train()
     objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
-    search = gpytorch.optim.NGD(model.variational_parameters(), num_data=len(y), lr=0.1)
-    for _ in range(200):
+    search = gpytorch.optim.NGD(model.variational_parameters(), num_data=len(y), lr=0.5)
+    for _ in range(30):
         search.zero_grad()
         (-objective(model(X), y)).backward()
         search.step()

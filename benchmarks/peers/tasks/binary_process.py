@@ -17,8 +17,8 @@ def task(quick, folder):
     columns = {f"x{k}": column for k, column in enumerate(Z.T)}
     return Task(
         "Binary process",
-        "Pima, 200 rows, 7 columns, RBF of variance 4 and length 4, logit link: posterior mean and sd of the function at "
-        "the rows. Truth: 2.6 million draws of elliptical slice sampling (`benchmarks/accuracy_reference.json`).",
+        "Pima, 200 rows, 7 columns, RBF of variance 4 and length 4, logit link: posterior mean and sd of the function "
+        "at the rows. Truth: 2.6 million draws of elliptical slice sampling (`benchmarks/accuracy_reference.json`).",
         {"train": {"y": case.y, **columns}, "kernel": {"variance": np.array([4.0]), "length": np.array([4.0])}},
         lambda answer: away(answer, mean, sd),
         ("mean", "sd"),

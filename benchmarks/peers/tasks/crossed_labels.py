@@ -37,8 +37,9 @@ def task(quick, folder):
 
     return Task(
         "Crossed mixed model",
-        "Verbal aggression: 7,584 answers of 316 persons to 24 items, five covariates: posterior mean and sd of the six "
-        "coefficients. Truth: MCMC with 4,300 effective draws (`benchmarks/defaults.json`). sds of groups are ratios.",
+        "Verbal aggression: 7,584 answers of 316 persons to 24 items, five covariates: posterior mean and sd of the "
+        "six coefficients. Truth: MCMC with 4,300 effective draws (`benchmarks/defaults.json`). sds of groups are over "
+        "the true ones.",
         {"train": columns(data)},
         judge,
         ("mean", "sd"),

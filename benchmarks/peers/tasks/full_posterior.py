@@ -20,8 +20,8 @@ def task(quick, folder):
 
     return Task(
         "Full posterior",
-        "60 groups of 8 binary rows, correlated intercepts and slopes, P(sd > 1) = 0.01: posterior means and sds of eta at "
-        "the rows, and means of both sds and the correlation (theta), in true sds. Truth: 40,000 draws of NUTS "
+        "60 groups of 8 binary rows, correlated intercepts and slopes, P(sd > 1) = 0.01: posterior mean and sd of eta "
+        "at the rows, and means of both sds and the correlation (theta), in true sds. Truth: 40,000 draws of NUTS "
         "(`benchmarks/integration_reference.json`).",
         {"train": {key: np.asarray(value) for key, value in slopes_data().items()}},
         judge,

@@ -19,7 +19,7 @@ def draw(rows, seed=0, features=4000):
 
 
 def task(quick, folder):
-    n, held = (1500, 500) if quick else (20_000, 2_000)
+    n, held = (300, 500) if quick else (10_000, 2_000)
     X, f, y = draw(n + held)
     named = lambda rows: {f"x{k}": column for k, column in enumerate(X[rows].T)}
     new, f_new = y[n:], f[n:]
@@ -36,8 +36,8 @@ def task(quick, folder):
     return Task(
         "Large process",
         f"{n} rows, {held} held out, a function of 6 columns drawn from a Matern 5/2 process with lengths "
-        f"{', '.join(f'{length:g}' for length in LENGTHS)}, noise {NOISE}: mean log density of held-out y, less than that "
-        "of the true function and noise.",
+        f"{', '.join(f'{length:g}' for length in LENGTHS)}, noise {NOISE}: how far the mean log density of new y "
+        "is below that of the true function and noise.",
         {"train": {"y": y[:n], **named(slice(0, n))}, "test": named(slice(n, None))},
         judge,
         ("lost nats a row",),

@@ -31,8 +31,8 @@ def task(quick, folder):
     b, se = maximum(X, y)
     return Task(
         "Logistic regression",
-        f"{n} rows, 20 columns: coefficients and their sds, against the exact maximum and its standard errors, which the "
-        "posterior agrees with to one part in the root of the rows.",
+        f"{n} rows, 20 columns: coefficients and their sds, against the exact maximum and its standard errors, "
+        "with which the posterior agrees to one part in the root of the rows.",
         {"train": {"X": X, "y": y}},
         lambda answer: away(answer, b[:-1], se[:-1]),
         ("mean", "sd"),

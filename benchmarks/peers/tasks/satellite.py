@@ -26,9 +26,12 @@ def task(quick, folder):
     named = lambda frame, names: {name: frame[name].to_numpy() for name in names}
     return Task(
         "Satellite field",
-        f"{len(seen)} temperatures, {len(masked)} cells under clouds predicted: RMSE and CRPS. Published (RMSE, CRPS, 95 % "
-        "hold): SPDE 1.53, 0.83, 0.97; NNGP 1.64, 0.85, 0.95; LatticeKrig 1.68, 0.87, 0.96.",
-        {"train": named(seen, ("temperature", "lon", "lat", "x", "y")), "test": named(masked, ("lon", "lat", "x", "y"))},
+        f"{len(seen)} temperatures, {len(masked)} cells under clouds predicted: RMSE and CRPS. Published (RMSE, CRPS, "
+        "95 % hold): SPDE 1.53, 0.83, 0.97; NNGP 1.64, 0.85, 0.95; LatticeKrig 1.68, 0.87, 0.96.",
+        {
+            "train": named(seen, ("temperature", "lon", "lat", "x", "y")),
+            "test": named(masked, ("lon", "lat", "x", "y")),
+        },
         judge,
         ("RMSE", "CRPS"),
         0.0,

@@ -31,8 +31,8 @@ def task(quick, folder):
 
     return Task(
         "Smooths",
-        f"{sets} data sets of {ROWS} rows, y ~ s(x0) + s(x1) + s(x2) + s(x3), noise sd 2: RMSE of the true function at the "
-        "rows, and the CRPS of its posterior mean and sd.",
+        f"{sets} data sets of {ROWS} rows, y ~ s(x0) + s(x1) + s(x2) + s(x3), noise sd 2: RMSE of the true function at "
+        "the rows, and the CRPS of its posterior mean and sd.",
         {"train": columns},
         judge,
         ("RMSE", "CRPS"),
