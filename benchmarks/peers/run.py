@@ -352,9 +352,9 @@ def page(results: list[Result]) -> str:
         "",
         words[3],
         "",
-        "Verdicts are fenchel's against each peer: win, tie or loss. A peer without an answer is counted apart. Seconds "
-        "are of the clock / of the processor. `computes` says what a peer's answer is: where a task has an exact "
-        "maximum, a peer that maximises is judged by that and not by the posterior.",
+        "Verdicts are fenchel's against each peer: win, tie or loss. A peer without an answer is counted apart. "
+        "Seconds are of the clock / of the processor. `computes` says what a peer's answer is: where a task has an "
+        "exact maximum, a peer that maximises is judged by that and not by the posterior.",
         "",
         *summary(results),
     ]
@@ -373,7 +373,7 @@ def main() -> None:
     parser.add_argument("--make", action="store_true", help="make the environments, and nothing else")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--data", type=Path, help="a folder of tables that the package does not hold")
-    parser.add_argument("--limit", type=int, default=240, help="processor seconds that a peer may take for a task")
+    parser.add_argument("--limit", type=int, default=400, help="processor seconds that a peer may take for a task")
     given = parser.parse_args()
     chosen = given.peers or peers()
     if given.make:

@@ -56,4 +56,4 @@ def logistic_million(data):
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=np.inf, solver="newton-cholesky").fit(data["train"]["X"], data["train"]["y"])
-    return {"mean": model.coef_}
+    return {"mean": model.coef_, "target": "maximum"}

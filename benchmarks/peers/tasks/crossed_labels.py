@@ -39,7 +39,7 @@ def task(quick, folder):
         "Crossed mixed model",
         "Verbal aggression: 7,584 answers of 316 persons to 24 items, five covariates: posterior mean and sd of the "
         "six coefficients. Truth: MCMC with 4,300 effective draws (`benchmarks/defaults.json`). sds of groups are over "
-        "the true ones.",
+        "the true ones. A maximum has the items' sd below its posterior mean (24 items), and standard errors with it.",
         {"train": columns(data)},
         judge,
         ("mean", "sd"),
