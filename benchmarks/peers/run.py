@@ -325,18 +325,24 @@ def summary(results: list[Result]) -> list[str]:
     return lines
 
 
+def titled(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
 def keep(name: str, result: Result) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(asdict(result)) + "\n")
 
 
 def kept() -> list[Result]:
-    """What is kept of every task, in the order of the tasks."""
+    """What is kept of every task, in the order of the tasks; that there is nothing, where there is nothing."""
     found = []
     for path in (RESULTS / f"{name}.json" for name in tasks()):
         if path.exists():
             stored = json.loads(path.read_text())
             found.append(Result(**{**stored, "rows": [Row(**row) for row in stored["rows"]]}))
+        else:
+            found.append(Result(titled(path.stem), "", [], 0.0, f"no complete run yet: make peers TASKS={path.stem}"))
     return found
 
 
@@ -385,7 +391,7 @@ def main() -> None:
         began = time.perf_counter()
         task = load(name, given.quick, given.data)
         if isinstance(task, str):
-            result = Result(name.replace("_", " ").capitalize(), "", [], 0.0, task)
+            result = Result(titled(name), "", [], 0.0, task)
         else:
             offered = [peer for peer in [OURS, *(p for p in chosen if p != OURS)] if name in fits(peer)]
             with tempfile.TemporaryDirectory() as made:
