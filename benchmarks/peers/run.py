@@ -379,7 +379,7 @@ def main() -> None:
     parser.add_argument("--make", action="store_true", help="make the environments, and nothing else")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--data", type=Path, help="a folder of tables that the package does not hold")
-    parser.add_argument("--limit", type=int, default=400, help="processor seconds that a peer may take for a task")
+    parser.add_argument("--limit", type=int, default=240, help="processor seconds that a peer may take for a task")
     given = parser.parse_args()
     chosen = given.peers or peers()
     if given.make:

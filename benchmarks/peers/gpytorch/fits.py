@@ -15,9 +15,10 @@ def model_of(points, kernel, learn_points):
 
     class Model(gpytorch.models.ApproximateGP):
         def __init__(self):
-            q = gpytorch.variational.CholeskyVariationalDistribution(len(points))
-            strategy = gpytorch.variational.VariationalStrategy(self, points, q, learn_inducing_locations=learn_points)
-            super().__init__(strategy)
+            v = gpytorch.variational
+            kind = v.CholeskyVariationalDistribution if learn_points else v.NaturalVariationalDistribution
+            q = kind(len(points))
+            super().__init__(v.VariationalStrategy(self, points, q, learn_inducing_locations=learn_points))
             self.mean_module = gpytorch.means.ConstantMean() if learn_points else gpytorch.means.ZeroMean()
             self.covar_module = kernel
 
@@ -41,16 +42,7 @@ def binary_process(data):
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
     kernel.outputscale, kernel.base_kernel.lengthscale = (float(data["kernel"][k][0]) for k in ("variance", "length"))
 
-    class Model(gpytorch.models.ApproximateGP):
-        def __init__(self):
-            q = gpytorch.variational.NaturalVariationalDistribution(len(X))
-            super().__init__(gpytorch.variational.VariationalStrategy(self, X, q, learn_inducing_locations=False))
-            self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), kernel
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    model, likelihood = Model(), Logit()
+    model, likelihood = model_of(X, kernel, False), Logit()
     model.train()
     objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
     search = gpytorch.optim.NGD(model.variational_parameters(), num_data=len(y), lr=0.5)

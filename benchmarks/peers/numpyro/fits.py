@@ -158,10 +158,11 @@ def full_posterior(data):
         b = numpyro.sample("b", dist.Normal(np.zeros(2), 10.0))
         e = numpyro.sample("e", dist.Normal(np.zeros((60, 2)), 1.0))
         slope = s1 * (r * e[:, 0] + jnp.sqrt(1.0 - r * r) * e[:, 1])
-        numpyro.deterministic("eta", level + b[0] + b[1] * z + (s0 * e[:, 0])[g] + slope[g] * z)
+        eta = level + b[0] + b[1] * z + (s0 * e[:, 0])[g] + slope[g] * z
+        numpyro.deterministic("eta", eta)
         root = jnp.sqrt(s0**2 - 2.0 * r * s0 * s1 * c / s + (s1 * c / s) ** 2)
         numpyro.deterministic("theta", jnp.stack([root, s1 / s, (r * s0 - s1 * c / s) / root]))
-        numpyro.sample("y", dist.Bernoulli(logits=level + b[0] + b[1] * z + (s0 * e[:, 0])[g] + slope[g] * z), obs=y)
+        numpyro.sample("y", dist.Bernoulli(logits=eta), obs=y)
 
     found = draws(model, ["eta", "theta"], samples=4000)
     return {**told(found, "eta"), "theta": found["theta"].mean(axis=0)}

@@ -15,7 +15,7 @@ def draw(seed):
 
 
 def task(quick, folder):
-    sets = 2 if quick else 10
+    sets = 2 if quick else 5
     drawn = [draw(seed) for seed in range(sets)]
     f = np.concatenate([each[1] for each in drawn])
     columns = {"set": np.repeat(np.arange(sets), ROWS), "y": np.concatenate([each[2] for each in drawn])}
