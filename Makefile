@@ -3,6 +3,8 @@
 #   make reproduce   rerun the paper's experiments, write reproduction/report.html
 #   make test   build the environment, run the linters, the type checker and the usual tests (five minutes)
 #   make docs   build the site, docs/_build/html/index.html; a warning is an error
+#   make peers  install other packages under build/peers, fit the same data with each, print a table (half an hour);
+#               PEERS="sklearn statsmodels", TASKS="smooths" for a part, DATA=FOLDER for tables that are not in the package
 #   make test-fast   the tests that take next to nothing; make test-all   every test
 #   make test-devices   fits on torch's CPU device, once torch is in .venv
 PYTHON ?= python3
@@ -13,7 +15,7 @@ STAMP := $(VENV)/.installed
 ONE := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 DOCS := $(VENV)/.docs
-.PHONY: docs demo reproduce test test-fast test-all test-devices durations lint bench clean
+.PHONY: docs demo reproduce peers test test-fast test-all test-devices durations lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"fenchel needs Python 3.11 or newer; this is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
@@ -57,6 +59,10 @@ docs: $(DOCS)
 	$(BIN)/python -m sphinx -q -n -W --keep-going -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
+peers: $(STAMP)
+	$(BIN)/python benchmarks/peers/run.py --make $(if $(PEERS),--peers $(PEERS))
+	$(BIN)/python benchmarks/peers/run.py $(if $(PEERS),--peers $(PEERS)) $(if $(TASKS),--tasks $(TASKS)) $(if $(DATA),--data $(DATA))
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/iterations.py
 	$(BIN)/python benchmarks/dense.py
@@ -65,4 +71,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/estimators.py
 
 clean:
-	rm -rf $(VENV) report reproduction docs/_build docs/api docs/families docs/terms docs/examples .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build/peers report reproduction docs/_build docs/api docs/families docs/terms docs/examples .pytest_cache .mypy_cache .ruff_cache

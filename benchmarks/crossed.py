@@ -2,7 +2,7 @@
 
     python benchmarks/crossed.py [--rows 73421] [--families bernoulli gaussian] [--own 100000] [--islands 800]
                                  [--regions 0] [--levels 10000x10000 100000x10000 [--level-rows 1000000]]
-                                 [--engine auto] [--insteval] [--r]
+                                 [--engine auto] [--insteval]
 
 Simulated data of the size of lme4's InstEval: 73,421 ratings of 1,128 lecturers by 2,972 students in 28 departments, a
 covariate, three crossed effects, binary or Gaussian; ``--rows`` scales all of it. ``--own`` are Poisson counts with an
@@ -17,16 +17,14 @@ R's lme4, the grades as they are and as 4 or more, with default and with flat pr
 
 Seconds are the processor's over all threads and those of the clock. Factorisations are those of A = Q + W' Lam W and of
 Q, beside them the selected inverses and the products (Vt o Vt) v. Peak memory is that of the process above what it held
-before. ``--r`` runs lme4 (Gaussian, REML off) and glmmTMB (binary) of an installed R on the same rows.
-At the default size the stored answers of ``crossed_peers.py`` stand below ours: seconds of the fit, peak memory of the
-whole process, estimates less ours.
+before. At the default size the stored answers of ``crossed_peers.py`` stand below ours: seconds of the fit, peak memory
+of the whole process, estimates less ours.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import tempfile
 import time
@@ -47,28 +45,6 @@ from fenchel.terms import ICAR, RW1, Interaction
 ROWS, STUDENTS, LECTURERS, DEPARTMENTS = 73_421, 2_972, 1_128, 28
 SDS = {"s": 0.6, "d": 0.8, "dept": 0.3}
 FORMULA = "y ~ x + (1|s) + (1|d) + (1|dept)"
-
-R_SCRIPT = """
-arguments <- commandArgs(TRUE)
-data <- read.csv(arguments[1])
-for (name in c("s", "d", "dept")) data[[name]] <- factor(data[[name]])
-began <- proc.time()
-if (arguments[2] == "gaussian") {
-  library(lme4)
-  found <- lmer(y ~ x + (1|s) + (1|d) + (1|dept), data, REML = FALSE)
-  label <- paste("lme4", packageVersion("lme4"), "lmer"); coefficient <- fixef(found)["x"]
-  sds <- as.data.frame(VarCorr(found)); sds <- setNames(sds$sdcor, sds$grp)
-} else {
-  library(glmmTMB)
-  found <- glmmTMB(y ~ x + (1|s) + (1|d) + (1|dept), data, family = binomial)
-  label <- paste("glmmTMB", packageVersion("glmmTMB")); coefficient <- fixef(found)$cond["x"]
-  sds <- sapply(VarCorr(found)$cond, function(v) attr(v, "stddev"))
-  names(sds) <- names(VarCorr(found)$cond)
-}
-took <- proc.time() - began
-cat(sprintf("%-28s%9.2f%9.2f%52s", label, took["user.self"] + took["sys.self"], took["elapsed"], ""))
-cat(sprintf("  x %.4f  s %.4f  d %.4f  dept %.4f\\n", coefficient, sds["s"], sds["d"], sds["dept"]))
-"""
 
 
 def ratings(family: str, rows: int, seed: int = 0) -> pd.DataFrame:
@@ -104,7 +80,7 @@ def measured(label: str, work: Any) -> Any:
     return out
 
 
-def crossed(family: str, rows: int, with_r: bool) -> None:
+def crossed(family: str, rows: int) -> None:
     data = ratings(family, rows)
     fit = measured(f"{family}, {rows} rows", lambda: fenchel.fit(FORMULA, data, family, accuracy="fast"))
     sds = dict(zip(SDS, np.exp(fit.theta[:3]), strict=True))
@@ -114,14 +90,6 @@ def crossed(family: str, rows: int, with_r: bool) -> None:
         print(f"  {fit.found.status}")
     if rows == ROWS:
         peers(family, {"x": float(fit.coefficients.loc["x", "mean"]), **sds})
-    if with_r and shutil.which("Rscript"):
-        with tempfile.TemporaryDirectory() as folder:
-            table, script = Path(folder, "ratings.csv"), Path(folder, "ratings.R")
-            data.to_csv(table, index=False)
-            script.write_text(R_SCRIPT)
-            command = ["Rscript", "--vanilla", str(script), str(table), family]
-            said = subprocess.run(command, capture_output=True, text=True, check=True)
-            print(said.stdout, end="", flush=True)
 
 
 def levels(family: str, first: int, second: int, rows: int, engine: str) -> None:
@@ -241,7 +209,6 @@ def main() -> None:
     parser.add_argument("--level-rows", type=int, default=1_000_000)
     parser.add_argument("--engine", default="auto", choices=["auto", "direct", "iterative"], help="of --levels")
     parser.add_argument("--insteval", action="store_true", help="lme4's table")
-    parser.add_argument("--r", action="store_true", help="lme4 and glmmTMB beside")
     asked = parser.parse_args()
     small = ratings("bernoulli", 500)
     for family in ("bernoulli", "gaussian"):
@@ -250,7 +217,7 @@ def main() -> None:
     head = f"{'problem':<28}{'cpu s':>9}{'wall s':>9}{'evaluations':>12}{'newton':>8}{'factor':>8}"
     print(head + f"{'inverse':>8}{'product':>8}{'MiB':>8}  estimates")
     for family in asked.families if asked.rows else []:
-        crossed(family, asked.rows, asked.r)
+        crossed(family, asked.rows)
     for rows in asked.own:
         own_effects(rows)
     if asked.islands:
