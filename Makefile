@@ -65,4 +65,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/estimators.py
 
 clean:
-	rm -rf $(VENV) report reproduction docs/_build docs/api docs/families docs/terms docs/examples .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) report reproduction docs/_build docs/api docs/families docs/terms docs/examples docs/case_studies .pytest_cache .mypy_cache .ruff_cache
