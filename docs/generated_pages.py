@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import tables
+import which_model_picture
 
 from fenchel.likelihoods import WORDS as FAMILIES
 from fenchel.terms import WORDS as TERMS
@@ -32,6 +33,7 @@ SUPPORT = {
 def write(folder: Path = DOCS) -> None:
     """Write every generated page below a folder; a page that has not changed is left alone."""
     pages = {**families(), **terms(), **gallery(), "messages.md": messages()}
+    pages["start/which_model.svg"] = which_model_picture.picture()
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,8 @@ Where do brambles grow?
 
 *Points in the plane: a log-Gaussian Cox process, fitted as counts in cells.*
 
-Hutchings (1979) mapped 823 bramble canes in a square of 9 metres. The same model serves for trees in a forest, nests or crimes.
+Hutchings (1979) mapped 823 bramble canes in a square of 9 metres. The same model serves for trees in a forest, nests
+or crimes.
 """
 
 # %%
@@ -13,6 +14,7 @@ Hutchings (1979) mapped 823 bramble canes in a square of 9 metres. The same mode
 # Canes stand in clumps. Some of the square is empty.
 
 import json
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -33,9 +35,9 @@ plt.show()
 # .. math:: \text{canes in cell } c \sim \text{Poisson}(\text{area}_c\, e^{\eta_c}), \qquad
 #    \eta_c = \beta_0 + f(x_c, y_c), \quad f \text{ a Matérn field}
 #
-# A point process is where points fall. Its intensity, in canes a square metre, is :math:`e^\eta`. We count the canes in a grid of 30 by 30
-# cells, and the area of a cell is the exposure. The field :math:`f` is smooth: how large it is (``sd``) and how far it reaches (``range``)
-# are learned.
+# A point process is where points fall. Its intensity, in canes a square metre, is :math:`e^\eta`. We count the canes
+# in a grid of 30 by 30 cells, and the area of a cell is the exposure. The field :math:`f` is smooth: how large it is
+# (``sd``) and how far it reaches (``range``) are learned.
 
 n = 30
 edges = np.linspace(0, 9, n + 1)
@@ -49,14 +51,16 @@ print(fit.summary())
 # %%
 # What the summary says
 # ---------------------
-# - The range is about 0.65 metres: that is the size of a clump. At this distance the correlation of the field is about 0.14.
+# - The range is about 0.65 metres: that is the size of a clump. At this distance the correlation of the field is
+#   about 0.14.
 # - The sd is about 1.6 on the log scale. Dense places have twenty times as many canes as sparse ones and more.
 # - The smoothness was chosen by the evidence, and the line of the term says by how much.
 
 # %%
 # Checks
 # ------
-# Do the counts vary more than Poisson counts given the field? ``check`` asks that, and whether there are too many empty cells.
+# Do the counts vary more than Poisson counts given the field? ``check`` asks that, and whether there are too many
+# empty cells.
 
 print(fit.check())
 
@@ -64,9 +68,10 @@ print(fit.check())
 # The answer
 # ----------
 
-at = fit.predict(cells)
+at = fit.predict(cells, interval=0.95)
+log_scale = fit.predict(cells, "link", interval=0.95)
 figure, axes = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
-titles = {"canes a square metre": at["mean"].to_numpy(), "sd of the log intensity": fit.predict(cells, "link")["sd"].to_numpy()}
+titles = {"canes a square metre": at["mean"].to_numpy(), "sd of the log intensity": log_scale["sd"].to_numpy()}
 for ax, (title, values) in zip(axes, titles.items(), strict=True):
     image = ax.imshow(values.reshape(n, n).T, origin="lower", extent=(0, 9, 0, 9), cmap="viridis")
     ax.plot(canes["x"], canes["y"], ".", ms=1, color="white", alpha=0.6)
@@ -77,17 +82,18 @@ sure = fit.exceedance(cells, 2 * 823 / 81)
 print(f"twice the mean intensity with probability 0.95: {(np.asarray(sure) > 0.95).mean():.1%} of the square")
 
 # %%
-# **Brambles grow in clumps of about 0.65 metres, most of them in the lower right part and along the left edge of the square.**
+# **Brambles grow in clumps of about 0.65 metres, most of them in the lower right part and along the left edge of the
+# square.**
 #
 # What mgcv finds
 # ---------------
 # A thin-plate smooth with 150 coefficients; intensities in canes a square metre.
 
-peer = json.load(open("peers.json"))["bramble_canes"]
+peer = json.loads(Path("peers.json").read_text())["bramble_canes"]
 print(peer["call"])
 ours = {"largest": at["mean"].max(), "median": at["mean"].median()}
 print(pd.DataFrame({"mgcv": peer["values"], "fenchel": ours}).round(1).to_string())
 
 # %%
-# 150 coefficients are too few for clumps of this size, so that its peaks are lower. The median of ours is lower for the same reason:
-# between the clumps there are nearly no canes.
+# 150 coefficients are too few for clumps of this size, so that its peaks are lower. The median of ours is lower for
+# the same reason: between the clumps there are nearly no canes.

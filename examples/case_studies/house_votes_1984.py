@@ -4,14 +4,15 @@ What divides the House of Representatives?
 
 *A table of yes and no with holes: two factors of sixteen votes.*
 
-In 1984 the 435 members of the United States House of Representatives voted on sixteen key issues. For 392 of the 6,960 votes no
-position is known.
+In 1984 the 435 members of the United States House of Representatives voted on sixteen key issues. For 392 of the
+6,960 votes no position is known.
 """
 
 # %%
 # The data
 # --------
-# A row is a member, a column a vote: dark is yes, light is no, white is unknown. The model does not see the parties, which order the rows here.
+# A row is a member, a column a vote: dark is yes, light is no, white is unknown. The model does not see the parties,
+# which order the rows here.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -35,10 +36,11 @@ plt.show()
 # %%
 # The model
 # ---------
-# .. math:: P(x_{ij} = 1) = \frac{1}{1 + e^{-\eta_{ij}}}, \qquad \eta_{ij} = \mu_j + w_j \cdot z_i, \qquad z_i \sim N(0, I)
+# .. math:: P(x_{ij} = 1) = \frac{1}{1 + e^{-\eta_{ij}}}, \quad
+#    \eta_{ij} = \mu_j + w_j \cdot z_i, \quad z_i \sim N(0, I)
 #
-# Each member :math:`i` has a place :math:`z_i` in the plane, and each vote :math:`j` a direction :math:`w_j`. A vote that is not known adds nothing
-# to the likelihood: it is not filled in.
+# Each member :math:`i` has a place :math:`z_i` in the plane, and each vote :math:`j` a direction :math:`w_j`. A vote
+# that is not known adds nothing to the likelihood: it is not filled in.
 
 model = ProbabilisticPCA(2).fit(votes.X)
 print(f"elbo {model.elbo_:.2f}, gap {model.gap_:.1e}, converged: {model.converged_}")
@@ -46,8 +48,8 @@ print(f"elbo {model.elbo_:.2f}, gap {model.gap_:.1e}, converged: {model.converge
 # %%
 # What it says
 # ------------
-# ``elbo_`` is a lower bound on the log probability of the table, and ``gap_`` says how far each row is from the best Gaussian, proved. The largest
-# loadings of the first factor are what divides the House most.
+# ``elbo_`` is a lower bound on the log probability of the table, and ``gap_`` says how far each row is from the best
+# Gaussian, proved. The largest loadings of the first factor are what divides the House most.
 
 loadings = pd.DataFrame(model.components_.T, index=votes.feature_names, columns=["first", "second"])
 print(loadings.sort_values("first", key=abs, ascending=False).head(6).round(2).to_string())
@@ -55,8 +57,8 @@ print(loadings.sort_values("first", key=abs, ascending=False).head(6).round(2).t
 # %%
 # Checks
 # ------
-# How many factors? A share of the votes is hidden, and each number of factors predicts them: bits a vote, fewer are better. The last line is
-# what the share of yes in each column alone predicts.
+# How many factors? A share of the votes is hidden, and each number of factors predicts them: bits a vote, fewer are
+# better. The last line is what the share of yes in each column alone predicts.
 
 found = select_components(votes.X, [1, 2, 3], n_repeats=2, random_state=0)
 print(found.table().round(3).to_string())
@@ -80,12 +82,13 @@ def with_their_party(places):
 print(f"a straight line puts {with_their_party(z):.1%} of the members with their party")
 
 # %%
-# **One line through the picture separates the parties, of which the model knew nothing: the party divides the House, and the freeze of physicians' fees
-# most of all.**
+# **One line through the picture separates the parties, of which the model knew nothing; foreign aid to El Salvador
+# and to the contras, and the freeze of physicians' fees, divide the House most.**
 #
 # What scikit-learn finds
 # -----------------------
-# ``FactorAnalysis`` takes yes and no for numbers with normal noise, and cannot have holes: they are filled with the most frequent vote.
+# ``FactorAnalysis`` takes yes and no for numbers with normal noise, and cannot have holes: they are filled with the
+# most frequent vote.
 
 filled = SimpleImputer(strategy="most_frequent").fit_transform(votes.X)
 theirs = FactorAnalysis(2, random_state=0).fit_transform(filled)

@@ -4,7 +4,8 @@ How nervous was the pound?
 
 *A series of returns whose spread changes: stochastic volatility.*
 
-The exchange rate of the pound to the dollar on 945 trading days from October 1981 to June 1985. A return is the change of its logarithm, in per cent.
+The exchange rate of the pound to the dollar on 945 trading days from October 1981 to June 1985. A return is the
+change of its logarithm, in per cent.
 """
 
 # %%
@@ -31,23 +32,26 @@ plt.show()
 # ---------
 # .. math:: y_t \sim N(0, e^{\eta_t}), \qquad \eta_t = \beta_0 + x_t, \qquad x_{t+1} = \phi\, x_t + \text{noise}
 #
-# The log variance of a day is an autoregression: today is like yesterday, and in the long run it returns to its level. A prior is
-# stated for its sd, because log variances of returns move by more than 1.
+# The log variance of a day is an autoregression: today is like yesterday, and in the long run it returns to its
+# level. A prior is stated for its sd, because log variances of returns move by more than 1.
 
 data = pd.DataFrame({"day": np.arange(returns.size), "y": returns})
-fit = fenchel.fit("y ~ ar1(day)", data, family="stochastic-volatility", priors={"ar1(day)": fenchel.PC(sd=3, alpha=0.01)})
+fit = fenchel.fit(
+    "y ~ ar1(day)", data, family="stochastic-volatility", priors={"ar1(day)": fenchel.PC(sd=3, alpha=0.01)}
+)
 print(fit.summary())
 
 # %%
 # What the summary says
 # ---------------------
-# - ``phi`` is about 0.98. Half of a shock is gone after :math:`\log 0.5 / \log 0.98`, about 34 trading days.
+# - ``phi`` is about 0.97. Half of a shock is gone after :math:`\log 0.5 / \log 0.97`, about 20 trading days.
 # - The likelihood of a volatility is log-concave here, so that the gap is a proof of a global optimum.
 
 # %%
 # Checks
 # ------
-# A constant volatility is the same model without the term. Leave-one-out compares how well each predicts a day from the others.
+# A constant volatility is the same model without the term. Leave-one-out compares how well each predicts a day from
+# the others.
 
 constant = fenchel.fit("y ~ 1", data, family="stochastic-volatility")
 print(fenchel.compare({"autoregression": fit, "constant": constant}))
@@ -71,11 +75,13 @@ low, high = fit.predict(ahead, "outcome", interval=0.95)[["lower", "upper"]].ilo
 print(f"the next day's return is between {low:.2f} and {high:.2f} per cent with probability 0.95")
 
 # %%
-# **A day's standard deviation moved between 0.3 and 1.5 per cent, with a half-life of about seven weeks, and was high at the end.**
+# **A day's standard deviation moved between about 0.3 and 1.5 per cent; half of a shock is gone after about four
+# weeks, and the series ends in a nervous time.**
 #
 # What others find
 # ----------------
-# Kim, Shephard and Chib (1998) sampled this model by MCMC on the same series: a mean of 0.978 for ``phi`` and of 0.158 for the sd of the noise. Ours:
+# Kim, Shephard and Chib (1998) sampled this model by MCMC on the same series: a mean of 0.978 for ``phi`` and of
+# 0.158 for the sd of the noise. Ours:
 
 sd, phi = fit.hyperparameters["value"]
 print(f"phi {phi:.3f}, sd of the noise {sd * np.sqrt(1 - phi**2):.3f}")

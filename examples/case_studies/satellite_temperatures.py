@@ -4,17 +4,19 @@ How hot is it under the clouds?
 
 *A field over the plane with holes: a Matérn field on a mesh.*
 
-A satellite measured the temperature of the land near the Red River on 4 August 2016. Clouds hid parts of it. Heaton et al. (2019) gave these
-data to a dozen teams, hid 42,740 cells behind clouds of another day, and scored what each team predicted there.
+A satellite measured the temperature of the land near the Red River on 4 August 2016. Clouds hid parts of it. Heaton
+et al. (2019) gave these data to a dozen teams, hid 42,740 cells behind clouds of another day, and scored what each
+team predicted there.
 """
 
 # %%
 # The data
 # --------
-# This page uses every fifth row and column of the 500 by 300 cells, so that it runs in seconds. White cells are hidden. For 1,727 of them the
-# truth is known.
+# This page uses every fifth row and column of the 500 by 300 cells, so that it runs in seconds. White cells are
+# hidden. For 1,727 of them the truth is known.
 
 import json
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +31,9 @@ extent = (cells["x"].min(), cells["x"].max(), cells["y"].min(), cells["y"].max()
 
 
 def image(ax, values, title, **options):
-    shown = ax.imshow(np.asarray(values).reshape(60, 100), extent=extent, **{"cmap": "inferno", "vmin": 25, "vmax": 56, **options})
+    shown = ax.imshow(
+        np.asarray(values).reshape(60, 100), extent=extent, **{"cmap": "inferno", "vmin": 25, "vmax": 56, **options}
+    )
     ax.set(title=title, xlabel="kilometres")
     plt.colorbar(shown, ax=ax, shrink=0.8)
 
@@ -43,8 +47,8 @@ plt.show()
 # ---------
 # .. math:: \text{temperature}_i = \beta_0 + \beta_1\,\text{lon}_i + \beta_2\,\text{lat}_i + f(x_i, y_i) + \epsilon_i
 #
-# A plane, a Matérn field :math:`f` and noise. The field lives on a mesh of triangles, so that its precision matrix is sparse. How smooth the
-# field is, is chosen by the evidence.
+# A plane, a Matérn field :math:`f` and noise. The field lives on a mesh of triangles, so that its precision matrix
+# is sparse. How smooth the field is, is chosen by the evidence.
 
 seen, hidden = cells[cells["temperature"].notna()], cells[cells["temperature"].isna() & cells["truth"].notna()]
 fit = fenchel.fit("temperature ~ lon + lat + matern(x, y)", seen)
@@ -53,7 +57,8 @@ print(fit.summary())
 # %%
 # What the summary says
 # ---------------------
-# - The range is tens of kilometres, so that a cell says something about cells at that distance, and a large cloud has a middle of which little is known.
+# - The range is tens of kilometres, so that a cell says something about cells at that distance, and a large cloud
+#   has a middle of which little is known.
 # - The noise is small beside the sd of the field.
 # - Its line says which smoothness the evidence chose.
 
@@ -72,26 +77,27 @@ print(f"{len(hidden)} hidden cells: RMSE {rmse:.2f} degrees, {inside:.1%} within
 # The answer
 # ----------
 
-whole = fit.predict(cells, kind="outcome")
+whole = fit.predict(cells, kind="outcome", interval=0.95)
 figure, axes = plt.subplots(2, 1, figsize=(7, 8), layout="constrained")
 image(axes[0], whole["mean"], "predicted")
 image(axes[1], whole["sd"], "sd of the prediction", vmin=0, vmax=None, cmap="cividis")
 plt.show()
 
 # %%
-# **Under the clouds it is as hot as around them, to within about two degrees; the map of the sd says where one knows less.**
+# **Under the clouds it is as hot as around them, to within about two degrees; the map of the sd says where one knows
+# less.**
 #
 # What other packages find
 # ------------------------
 # On the thinned cells, a thin-plate smooth with 400 coefficients:
 
-peer = json.load(open("peers.json"))["satellite_temperatures"]
+peer = json.loads(Path("peers.json").read_text())["satellite_temperatures"]
 print(peer["call"])
 print(pd.DataFrame({"mgcv": peer["values"], "fenchel": {"rmse": rmse}}).round(2).to_string())
 
 # %%
-# On all cells, ``python benchmarks/satellite.py`` calls the same formula on 105,569 temperatures and scores the 42,740 hidden ones. The
-# scores of others are those that Heaton et al. publish. Lower RMSE and CRPS are better.
+# On all cells, ``python benchmarks/satellite.py`` calls the same formula on 105,569 temperatures and scores the
+# 42,740 hidden ones. The scores of others are those that Heaton et al. publish. Lower RMSE and CRPS are better.
 #
 # ===========================  =====  =====  ================
 # method                       RMSE   CRPS   within 95 %
@@ -102,4 +108,5 @@ print(pd.DataFrame({"mgcv": peer["values"], "fenchel": {"rmse": rmse}}).round(2)
 # LatticeKrig                  1.68   0.87   0.96
 # ===========================  =====  =====  ================
 #
-# The rules for the mesh were settled with these scores in view, and its intervals hold fewer than 95 %: see :doc:`/maps`.
+# The rules for the mesh were settled with these scores in view, and its intervals hold fewer than 95 %: see
+# :doc:`/maps`.

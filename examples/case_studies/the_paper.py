@@ -4,8 +4,9 @@ How much faster is the dual?
 
 *The paper that this library implements, in one picture.*
 
-Khan, Aravkin, Friedlander and Seeger (2013) fit a Gaussian to the posterior of a latent Gaussian model. Over means and covariances that is a problem
-with as many unknowns as a covariance matrix has entries. Its dual has one unknown for each observation. Does that make it faster on a real map?
+Khan, Aravkin, Friedlander and Seeger (2013) fit a Gaussian to the posterior of a latent Gaussian model. Over means
+and covariances that is a problem with as many unknowns as a covariance matrix has entries. Its dual has one unknown
+for each observation. Does that make it faster on a real map?
 """
 
 # %%
@@ -36,8 +37,9 @@ plt.show()
 # ---------
 # .. math:: y_r \sim \text{Poisson}(E_r e^{\eta_r}), \qquad \eta \sim N(0, Q^{-1}), \qquad Q = k_u (D - A) + k_v I
 #
-# The counts of districts given a field whose neighbours are alike. :math:`A` is 1 for neighbours and :math:`D` counts them. The dual has 544 unknowns;
-# the mean and the covariance have :math:`544 + 544 \cdot 545 / 2 = 148{,}784`.
+# The counts of districts given a field whose neighbours are alike. :math:`A` is 1 for neighbours and :math:`D`
+# counts them. The dual has 544 unknowns; the mean and the covariance have :math:`544 + 544 \cdot 545 / 2 =
+# 148{,}784`.
 
 A = sparse.csc_array(germany.adjacency, dtype=float)
 Q = 5.0 * (sparse.diags_array(A.sum(axis=1)) - A) + 2.0 * sparse.eye_array(544)
@@ -48,7 +50,10 @@ for name, method in {"mirror Newton": MirrorNewton(), "feasible L-BFGS (the pape
     fenchel.infer(likelihood, prior, germany.Y, method=method)  # compiled, and caches warm
     start = time.perf_counter()
     fits[name] = fenchel.infer(likelihood, prior, germany.Y, method=method)
-    print(f"{name}: {fits[name].n_iter} iterations, {1000 * (time.perf_counter() - start):.0f} ms, gap {fits[name].gap:.1e} nats")
+    print(
+        f"{name}: {fits[name].n_iter} iterations, {1000 * (time.perf_counter() - start):.0f} ms, "
+        f"gap {fits[name].gap:.1e} nats"
+    )
 
 # %%
 # What the fit says
@@ -74,8 +79,8 @@ print(f"the two elbos differ by {abs(np.subtract(*(fit.elbo for fit in fits.valu
 # %%
 # The answer
 # ----------
-# ``fenchel reproduce all`` reruns the paper's experiments against nine other methods. On this map, at the paper's setting, the seconds until each is
-# within a thousandth of a nat of the best Gaussian:
+# ``fenchel reproduce all`` reruns the paper's experiments against nine other methods. On this map, at the paper's
+# setting, the seconds until each is within a thousandth of a nat of the best Gaussian:
 #
 # ==================================  ==========
 # method                              seconds
@@ -90,10 +95,10 @@ print(f"the two elbos differ by {abs(np.subtract(*(fit.elbo for fit in fits.valu
 # primal over mean and covariance     453
 # ==================================  ==========
 #
-# **The dual is a hundred times faster than Opper and Archambeau's method here, as the paper says, and fifty thousand times faster than the
-# problem that one would write down first.**
+# **The dual is a hundred times faster than Opper and Archambeau's method here, as the paper says, and fifty thousand
+# times faster than the problem that one would write down first.**
 #
 # What others find
 # ----------------
-# The whole table, where the dual loses (logistic regression with 8 weights and 200 rows has fewer unknowns in the primal), and what of the paper's
-# figures could not be reproduced, is in :doc:`/reproduction`.
+# The whole table, where the dual loses (logistic regression with 8 weights and 200 rows has fewer unknowns in the
+# primal), and what of the paper's figures could not be reproduced, is in :doc:`/reproduction`.
