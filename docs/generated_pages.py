@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import causes
 import tables
 import which_model_picture
 
@@ -135,13 +136,11 @@ def gallery() -> dict[str, str]:
 
 # -- messages -------------------------------------------------------------------------------------------------
 def messages() -> str:
-    """Every sentence that the library refuses with, by the part of the library that says it."""
+    """Every sentence that the library refuses with or warns of, by the part of the library that says it."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path, tree in _trees():
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if room == "paper":
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "problem" and len(node.args) >= 3:
                 texts = [_text(argument) for argument in node.args]
                 cure = f"Expected {texts[2]}." + (f" {texts[3]}" if len(texts) > 3 else "")
@@ -149,11 +148,57 @@ def messages() -> str:
     parts = []
     for room, rows in sorted(found.items()):
         lines = "\n".join(f"| {_cell(what)} | {_cell(cure)} |" for what, cure in sorted(set(rows)) if _says(what))
-        parts.append(f"## {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
-    return (
-        "# Every message\n\nThe sentences of errors, by the part of the library that says them. `...` stands for a name"
-        " or a number of yours. Search this page for the words that you see.\n\n" + "\n".join(parts)
+        parts.append(f"### {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
+    rows = [(text, *cause_of(text)) for text in warnings_and_remarks()]
+    warned = "\n".join(f"| {_cell(text)} | {cause} | {cure} |" for text, cause, cure in sorted(rows) if cause)
+    head = "# Every message\n\nThe sentences of warnings and errors. `...` stands for a name or a number of yours."
+    later = (
+        "They come after a fit, in `fit.summary()`, `fit.remarks` and `fit.check()`, and say what may be wrong with it."
     )
+    return (
+        f"{head} Search this page for the words that you see.\n\n## Warnings, remarks and checks\n\n{later}\n\n"
+        f"| what it says | cause | what to do |\n|---|---|---|\n{warned}\n\n## Errors\n\n"
+        "They come before any work, by the part of the library that says them.\n\n" + "\n".join(parts)
+    )
+
+
+def _trees() -> list[tuple[Path, ast.Module]]:
+    paths = [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] != "paper"]
+    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def warnings_and_remarks() -> list[str]:
+    """The sentences in functions that warn, or that make remarks; those of errors are not among them."""
+    found = set()
+    for path, tree in _trees():
+        checks = path.name in ("remarks.py", "fit_check.py")
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            calls = {
+                getattr(n.func, "attr", getattr(n.func, "id", ""))
+                for n in ast.walk(function)
+                if isinstance(n, ast.Call)
+            }
+            named = function.name in ("remarks", "remarks_at", "doubts", "doubt_of") or checks
+            if named or calls & {"warn", "Remark"}:
+                body = function.body[1:] if ast.get_docstring(function) else function.body
+                found |= {" ".join(text.split()) for part in body for text in _sentences(part)}
+    return sorted(text for text in found if len(re.findall(r"[A-Za-z]{2,}", text)) >= 5)
+
+
+def _sentences(node: ast.AST) -> list[str]:
+    """The texts below a node, without those of errors."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("problem", "Refusal"):
+        return []
+    texts = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    joined = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and "Str" in ast.dump(node)
+    if texts or joined:
+        return [_text(node)]  # type: ignore[arg-type]
+    return [text for child in ast.iter_child_nodes(node) for text in _sentences(child)]
+
+
+def cause_of(text: str) -> tuple[str, str]:
+    """Cause and cure of a sentence, both empty where nobody has written them."""
+    return next((row for words, row in causes.CAUSES.items() if words in text), ("", ""))
 
 
 def _text(node: ast.expr) -> str:

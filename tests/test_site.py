@@ -18,13 +18,19 @@ FORMULA = re.compile(r'fit\("([^"~]*~[^"]+)"')
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """Every page, the generated ones too, by its path below docs/."""
+def generated_pages():
+    """``docs/generated_pages.py``."""
     sys.path.insert(0, str(DOCS))
     try:
-        import generated_pages
+        import generated_pages as module
     finally:
         sys.path.remove(str(DOCS))
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages(generated_pages, tmp_path_factory):
+    """Every page, the generated ones too, by its path below docs/."""
     folder = tmp_path_factory.mktemp("docs")
     generated_pages.write(folder)
     made = {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in folder.rglob("*.md")}
@@ -55,6 +61,12 @@ def table():
 def test_every_family_and_every_term_has_a_page(pages):
     assert {Path(p).stem for p in pages if p.startswith("families/")} == set(FAMILIES)
     assert {Path(p).stem for p in pages if p.startswith("terms/")} == {*TERMS, "group", "field"}
+
+
+def test_every_warning_has_a_cause_and_a_cure(generated_pages):
+    sentences = generated_pages.warnings_and_remarks()
+    assert len(sentences) > 50
+    assert [text for text in sentences if not all(generated_pages.cause_of(text))] == []
 
 
 def test_every_formula_on_the_pages_of_families_and_terms_and_converts_can_be_read(pages, table):
