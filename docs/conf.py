@@ -9,6 +9,7 @@ import fenchel
 
 sys.path.insert(0, str(Path(__file__).parent))
 import_module("generated_pages").write()  # the pages that are made from the source
+import_module("page_pictures").draw(Path(__file__).parent)
 
 project = "fenchel"
 author = "The fenchel developers"

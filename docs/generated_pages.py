@@ -71,13 +71,42 @@ def _family(word: str, own: object, peers: dict[str, str]) -> str:
         ("learned beside eta", learned or "-"),
         ("other spellings", ", ".join(f"`{a}`" for a in own.aliases) or "-"),
     ]
-    rows += [(name, text) for name, text in peers.items() if name not in ("in one line", "example")]
+    peer_rows = [(name, text) for name, text in peers.items() if name not in ("in one line", "example")]
+    rows = [*peer_rows[:1], *rows, ("their priors", _priors(word)), *_fitting(own), *peer_rows[1:]]
     table = "\n".join(f"| {name} | {text} |" for name, text in rows)
     return (
         f"# {word}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```python\n{peers['example']}\n```\n\n## The likelihood itself\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n{_caption(own)}\n```\n\n"
+        f"```python\n{peers['example']}\n```\n\n## The likelihood itself\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {kind.__module__}.{kind.__qualname__}\n   :no-index:\n```\n"
     )
+
+
+def _priors(word: str) -> str:
+    """The priors of a family's own parameters, with the names that ``priors=`` has for them, from docs/formulas.md."""
+    page = (DOCS / "formulas.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+`) \| ([^|]+) \| (`[^|]+`) \| ([^|]+) \|$", page, re.M)
+    return "; ".join(f"{name}: {default}" for name, _, default, families in rows if word in families.split(", ")) or "-"
+
+
+def _fitting(own: object) -> list[tuple[str, str]]:
+    """How a fit computes expectations, what its certificate proves, and what a row costs."""
+    bound = own.bound
+    if bound == "none":
+        return [("certificate", "duality"), ("cost", "closed forms: the cheapest rows there are")]
+    if bound == "exact" and own.log_concave:
+        return [
+            ("certificate", "strong concavity"),
+            ("cost", "an integral of one dimension for each row and step, to double precision"),
+        ]
+    proof = "duality" if own.log_concave else "stationarity: no global optimum is claimed"
+    return [("certificate", proof), ("cost", "a bound of each row, in closed form or by a few steps of Newton's")]
+
+
+def _caption(own: object) -> str:
+    if own.support == "levels":
+        return "The probability of each y, as eta goes up."
+    return "p(y given eta) at three values of eta."
 
 
 # -- terms ----------------------------------------------------------------------------------------------------
@@ -98,11 +127,18 @@ def terms() -> dict[str, str]:
 
 def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
     skipped = ("write", "in one line", "example", "picture")
-    table = "\n".join(f"| {name} | {text} |" for name, text in peers.items() if name not in skipped)
+    name = peers["write"] if kind else "(1|g)"
+    change = f'`priors={{"{name}": fenchel.PC(sd=1, alpha=0.01)}}`: P(sd > 1) = 0.01'
+    rows = {**peers, "in Python": tables.PYTHON_TERMS.get(word, "-"), "to change the prior": change}
+    table = "\n".join(
+        f"| {row} | {text.replace('|', chr(92) + '|')} |" for row, text in rows.items() if row not in skipped
+    )
     shown = kind or Grouped
     return (
         f"# {word if kind else '(x | g)'}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```python\n{peers['example']}\n```\n\n## The term as an object\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n"
+        "Effects that the prior of such a term may have, at an sd of 1.\n```\n\n"
+        f"```python\n{peers['example']}\n```\n\n## The term as an object\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {shown.__module__}.{shown.__qualname__}\n   :no-index:\n```\n"
     )
 
