@@ -2,7 +2,7 @@
 #   make demo   build the environment, fit real data, print a summary, write report/report.html
 #   make reproduce   rerun the paper's experiments, write reproduction/report.html
 #   make test   build the environment, run the linters, the type checker and the usual tests (five minutes)
-#   make docs   build the site, docs/_build/html/index.html; a warning is an error
+#   make docs   run the case studies, build the site, docs/_build/html/index.html, follow its links; a warning is an error
 #   make test-fast   the tests that take next to nothing; make test-all   every test
 #   make test-devices   fits on torch's CPU device, once torch is in .venv
 PYTHON ?= python3
@@ -55,6 +55,7 @@ $(DOCS): $(STAMP)
 
 docs: $(DOCS)
 	$(BIN)/python -m sphinx -q -n -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 bench: $(STAMP)
