@@ -29,7 +29,8 @@ class Page(HTMLParser):
 def broken(folder: Path) -> list[str]:
     """``page: target`` for each target that is not there."""
     folder = folder.resolve()
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")}
+    found = (path for path in folder.rglob("*.html") if not path.relative_to(folder).parts[0].startswith("_"))
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in found}
     out = []
     for path, page in pages.items():
         for target in sorted(page.targets):

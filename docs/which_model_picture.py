@@ -16,7 +16,7 @@ STEPS = (  # the question, what to write, and its page
     ("Are rows points in the plane?", "+ matern(x, y)", "../maps.html"),
     ("Regions, and times?", "+ interact(icar(r), rw1(t))", "../terms/interact.html"),
 )  # fmt: skip
-WIDTH, LEFT, RIGHT, STEP, HEIGHT = 640, 300, 262, 62, 44
+WIDTH, LEFT, RIGHT, STEP, HEIGHT = 680, 300, 306, 62, 44
 
 
 def picture() -> str:

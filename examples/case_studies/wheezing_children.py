@@ -31,6 +31,7 @@ data["smoke"] = data["smoke"].map({0: "no", 1: "yes"}).astype("category")
 
 shares = data.groupby(["smoke", "age"], observed=True)["wheeze"].mean().unstack(0)
 ax = shares.set_index(shares.index + 9).plot(marker="o", xlabel="age", ylabel="share who wheeze", ylim=(0, 0.25))
+ax.set_xticks([7, 8, 9, 10])
 ax.legend(title="mother smokes", frameon=False)
 plt.show()
 
