@@ -99,7 +99,11 @@ def test_names_that_converts_are_told_of_exist(pages):
         name for p, text in pages.items() if p.startswith("coming_from/") for name in re.findall(r"fit\.(\w+)", text)
     }
     assert promised
-    assert {name for name in promised if not hasattr(fenchel.FittedModel, name)} - {"effects", "gap", "converged"} == set()
+    assert {name for name in promised if not hasattr(fenchel.FittedModel, name)} - {
+        "effects",
+        "gap",
+        "converged",
+    } == set()
     named = {n for text in pages.values() for n in re.findall(r"fenchel\.([A-Za-z]\w+)\(", text)}
     assert {name for name in named if not hasattr(fenchel, name)} == set()
 

@@ -55,8 +55,9 @@ a_row = kept["loss"] / kept["rows"]
 print(f"elbo {kept['elbo']:.1f}; the points cost at most {kept['loss']:.0f} nats ({kind}), {a_row:.3f} a row")
 
 # %%
-# A loss of less than a hundredth of a nat a row changes predictions little (:doc:`/inducing`). Where more is at
-# stake, more points buy it: ``n_inducing="auto"`` with ``loss=`` doubles their number until the bound is as small.
+# That is an upper bound: the process itself could fit better by this much, and not by more. Where it is at stake, more
+# points make it smaller: ``n_inducing="auto"`` with ``loss=`` doubles their number until the bound is as small as asked
+# (:doc:`/inducing`).
 #
 # Checks
 # ------
@@ -79,8 +80,8 @@ lengths = pd.Series(kept["lengths"], index=names)
 print(lengths.sort_values().round(1).head(6).to_string())
 
 # %%
-# **Capital gains and the columns at the head of this table tell most about who earns more; the probabilities can be
-# taken at their word.**
+# **Capital losses and gains, the place in the family and age tell most about who earns more, and of the people with a
+# predicted probability of p about p do.**
 #
 # What scikit-learn finds
 # -----------------------
