@@ -63,7 +63,8 @@ def families() -> dict[str, str]:
 
 def _family(word: str, own: object, peers: dict[str, str]) -> str:
     kind = type(own)
-    rows = [("y is", SUPPORT[own.support]), ("rows need", ", ".join(f"`{name}=`" for name in own.needs) or "-")]
+    values = "0, or a positive number" if word == "tweedie" else SUPPORT[own.support]
+    rows = [("y is", values), ("rows need", ", ".join(f"`{name}=`" for name in own.needs) or "-")]
     learned = ", ".join(
         f"{p.name}" + (f" (`{p.formula[0]}=` gives it a formula)" if p.formula else "") for p in own.parameters
     )
@@ -76,7 +77,7 @@ def _family(word: str, own: object, peers: dict[str, str]) -> str:
     table = "\n".join(f"| {name} | {text} |" for name, text in rows)
     return (
         f"# {word}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n{_caption(own)}\n```\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n{_caption(word, own)}\n```\n\n"
         f"```python\n{peers['example']}\n```\n\n## The likelihood itself\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {kind.__module__}.{kind.__qualname__}\n   :no-index:\n```\n"
     )
@@ -103,10 +104,11 @@ def _fitting(own: object) -> list[tuple[str, str]]:
     return [("certificate", proof), ("cost", "a bound of each row, in closed form or by a few steps of Newton's")]
 
 
-def _caption(own: object) -> str:
+def _caption(word: str, own: object) -> str:
     if own.support == "levels":
         return "The probability of each y, as eta goes up."
-    return "p(y given eta) at three values of eta."
+    more = ", beside the probability of exactly 0" if word == "tweedie" else ""
+    return f"p(y given eta) at three values of eta{more}."
 
 
 # -- terms ----------------------------------------------------------------------------------------------------

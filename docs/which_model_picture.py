@@ -23,6 +23,7 @@ def picture() -> str:
     """The svg, as html."""
     total = STEP * len(STEPS) + 62
     parts = [
+        '<div class="which-model-box">',
         f'<svg class="which-model" viewBox="0 0 {WIDTH} {total}" role="img" xmlns="http://www.w3.org/2000/svg" '
         'aria-label="Questions about the data from top to bottom, and the term that a yes asks for">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
@@ -45,7 +46,7 @@ def picture() -> str:
             parts.append(f'<text x="38" y="{top + HEIGHT + 13}" class="word">then</text>')
     last = 30 + len(STEPS) * STEP
     parts.append(f'<text x="8" y="{last + 8}">Several yes: the terms add up in one formula, beside covariates.</text>')
-    return "\n".join([*parts, "</svg>"])
+    return "\n".join([*parts, "</svg>", "</div>"])
 
 
 def _lines(text: str) -> list[tuple[str, float]]:
