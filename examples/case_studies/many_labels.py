@@ -25,7 +25,7 @@ import pandas as pd
 
 kept = json.loads(Path("many_labels.json").read_text())
 predicted, seen, count = np.array(kept["process"]["bins"]).T
-figure, ax = plt.subplots(figsize=(6, 3.2))
+figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 ax.bar(np.arange(10) / 10 + 0.05, count, width=0.09, color="#0072B2")
 ax.set(xlabel="predicted probability of more than 50,000 dollars", ylabel="people held out")
 plt.show()
