@@ -54,7 +54,8 @@ print(fit.summary())
 # the others.
 
 constant = fenchel.fit("y ~ 1", data, family="stochastic-volatility")
-print(fenchel.compare({"autoregression": fit, "constant": constant}))
+compared = fenchel.compare({"autoregression": fit, "constant": constant})
+print(compared[["elpd", "difference"]].round(1).to_string())
 
 # %%
 # The answer
@@ -75,8 +76,7 @@ low, high = fit.predict(ahead, "outcome", interval=0.95)[["lower", "upper"]].ilo
 print(f"the next day's return is between {low:.2f} and {high:.2f} per cent with probability 0.95")
 
 # %%
-# **A day's standard deviation moved between about 0.3 and 1.5 per cent; half of a shock is gone after about four
-# weeks, and the series ends in a nervous time.**
+# **Calm and nervous times last for weeks: half of a shock to the volatility is gone after about 20 trading days.**
 #
 # What others find
 # ----------------

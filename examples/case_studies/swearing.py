@@ -64,12 +64,11 @@ print(fit.summary())
 # Checks
 # ------
 # The questions come in pairs: the same situation and the same act, once wanted and once done. So the comparison
-# above gives away something. In a second model each pair has a level of its own.
+# above gives away something. In a second model each pair has a level of its own, and
+# wanting adds the same to each.
 
 data["pair"] = data["item"].str.replace("Want|Do", "", regex=True)
-paired = fenchel.fit(
-    "answer ~ anger + gender + mode + (1|person) + (1|pair) + (1|item)", data, family="ordinal", accuracy="fast"
-)
+paired = fenchel.fit("answer ~ anger + gender + mode + (1|person) + (1|pair)", data, family="ordinal", accuracy="fast")
 columns = ["mean", "sd", "lower", "upper"]
 print(pd.concat({"questions": fit.coefficients[columns], "pairs": paired.coefficients[columns]}).round(3).to_string())
 
