@@ -75,8 +75,8 @@ inside = hidden["truth"].between(new["lower"], new["upper"]).mean()
 print(f"{len(hidden)} hidden cells: RMSE {rmse:.2f} degrees, {inside:.1%} within 95 % intervals")
 
 # %%
-# Fewer than 95 % do. The hidden cells are not a sample of all cells: they lie together under large clouds, far from
-# cells that were seen, and there the model's plane and its one noise are not right everywhere.
+# Fewer than 95 % do. One reason may be that the hidden cells are not a sample of all cells: they lie together under
+# large clouds, far from cells that were seen.
 
 # %%
 # The answer
