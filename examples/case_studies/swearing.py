@@ -68,7 +68,7 @@ print(fit.summary())
 # wanting adds the same to each.
 
 data["pair"] = data["item"].str.replace("Want|Do", "", regex=True)
-paired = fenchel.fit("answer ~ anger + gender + mode + (1|person) + (1|pair)", data, family="ordinal", accuracy="fast")
+paired = fenchel.fit("answer ~ anger + gender + mode + (1|person) + (1|pair)", data, family="ordinal")
 columns = ["mean", "sd", "lower", "upper"]
 print(pd.concat({"questions": fit.coefficients[columns], "pairs": paired.coefficients[columns]}).round(3).to_string())
 
