@@ -51,8 +51,8 @@ print(fit.summary())
 # %%
 # What the summary says
 # ---------------------
-# - The range is about 0.65 metres: that is the size of a clump. At this distance the correlation of the field is
-#   about 0.14.
+# - The range is about 0.65 metres: at this distance the correlation of the field is about 0.14. Places further apart
+#   have little in common.
 # - The sd is about 1.6 on the log scale. Dense places have twenty times as many canes as sparse ones and more.
 # - The smoothness was chosen by the evidence, and the line of the term says by how much.
 
@@ -83,7 +83,7 @@ sure = fit.exceedance(square_metre, 2 * 823 / 81)
 print(f"twice the mean intensity with probability 0.95: {(np.asarray(sure) > 0.95).mean():.1%} of the square")
 
 # %%
-# **Brambles grow in clumps of about 0.65 metres, and between the clumps there are few.**
+# **Brambles grow in clumps: the intensity changes within about 0.65 metres, and between the clumps there are few.**
 #
 # What mgcv finds
 # ---------------

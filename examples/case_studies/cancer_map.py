@@ -2,7 +2,7 @@ r"""
 Where in Germany is oral cancer more frequent?
 ==============================================
 
-*Counts in regions: a map that borrows strength from neighbours.*
+*Counts in regions: a map smoothed by what neighbours have in common.*
 
 In the years 1986 to 1990, 15,466 people died of cancer of the oral cavity in the 544 districts of Germany. How many
 deaths each district would have at the average rate, given the size and the age of its population, is known: the
@@ -12,7 +12,7 @@ expected count.
 # %%
 # The data
 # --------
-# Observed deaths over expected deaths. In small districts this ratio jumps by chance.
+# Observed deaths over expected deaths. In small districts this ratio varies much by chance.
 
 import json
 from pathlib import Path

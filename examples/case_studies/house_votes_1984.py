@@ -2,7 +2,7 @@ r"""
 What divides the House of Representatives?
 ===========================================
 
-*A table of yes and no with holes: two factors of sixteen votes.*
+*A table of yes and no with missing entries: two factors of sixteen votes.*
 
 In 1984 the 435 members of the United States House of Representatives voted on sixteen key issues. For 392 of the
 6,960 votes no position is known.
@@ -87,8 +87,8 @@ print(f"a straight line puts {with_their_party(z):.1%} of the members with their
 #
 # What scikit-learn finds
 # -----------------------
-# ``FactorAnalysis`` takes yes and no for numbers with normal noise, and cannot have holes: they are filled with the
-# most frequent vote.
+# ``FactorAnalysis`` takes yes and no for numbers with normal noise, and needs every entry: missing votes are filled with
+# the most frequent one.
 
 filled = SimpleImputer(strategy="most_frequent").fit_transform(votes.X)
 theirs = FactorAnalysis(2, random_state=0).fit_transform(filled)

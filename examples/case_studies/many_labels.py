@@ -80,17 +80,17 @@ lengths = pd.Series(kept["lengths"], index=names)
 print(lengths.sort_values().round(1).head(6).to_string())
 
 # %%
-# **Capital losses and gains, the place in the family and age tell most about who earns more, and of the people with a
-# predicted probability of p about p do.**
+# **Capital losses and gains, the place in the family and age tell most about who earns more. Of the people with a
+# predicted probability of p, a share of about p does.**
 #
 # What scikit-learn finds
 # -----------------------
-# ``GaussianProcessClassifier`` of scikit-learn would need a matrix of 12 gigabytes. Histogram gradient boosting,
+# ``GaussianProcessClassifier`` of scikit-learn would need a matrix of 13 gigabytes. Histogram gradient boosting,
 # with its defaults, on the same rows:
 
 rows = {name: {"error": kept[name]["error"], "mean log score": kept[name]["score"]} for name in ("process", "trees")}
 print(pd.DataFrame(rows).T.round(4).to_string())
 
 # %%
-# Trees do better on this table, which has categories as numbers and sharp steps. A million labels on a GPU, with a
+# Trees do better on this table. One reason may be that categories are numbers here, and that sharp steps occur. A million labels on a GPU, with a
 # certificate, are in :doc:`/benchmarks`.

@@ -2,7 +2,7 @@ r"""
 Do people say that they would swear more often than they do?
 =============================================================
 
-*Answers on an ordered scale of three levels, by persons and by questions, which cross: an ordinal mixed model.*
+*Answers on an ordered scale of three levels, of persons to questions: an ordinal mixed model with crossed groups.*
 
 Vansteelandt (2000) asked 316 students about four annoying situations: a bus that does not stop, a train that is
 missed, a shop that closes in front of you, an operator who cuts you off. Would you *want* to curse, scold or shout?
@@ -64,8 +64,8 @@ print(fit.summary())
 # Checks
 # ------
 # The questions come in pairs: the same situation and the same act, once wanted and once done. So the comparison
-# above gives away something. In a second model each pair has a level of its own, and
-# wanting adds the same to each. A warning says that its search ended after 100 steps with a small slope left.
+# above does not use everything that the data tell. In a second model each pair has a level of its own, and wanting
+# adds the same number to each.
 
 data["pair"] = data["item"].str.replace("Want|Do", "", regex=True)
 paired = fenchel.fit("answer ~ anger + gender + mode + (1|person) + (1|pair)", data, family="ordinal")

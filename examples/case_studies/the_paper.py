@@ -95,8 +95,8 @@ print(f"the two elbos differ by {abs(np.subtract(*(fit.elbo for fit in fits.valu
 # primal over mean and covariance     453
 # ==================================  ==========
 #
-# **The dual is a hundred times faster than Opper and Archambeau's method here, as the paper says, and fifty thousand
-# times faster than the problem that one would write down first.**
+# **The dual is a hundred times faster than Opper and Archambeau's method here, as the paper says, and sixty thousand
+# times faster than the problem over means and covariances.**
 #
 # What others find
 # ----------------

@@ -80,8 +80,8 @@ print(fit.means("smoke").round(3).to_string())
 print(fit.comparisons("smoke", kind="odds").round(2).to_string())
 
 # %%
-# **For the same child, the odds of wheezing are probably higher if the mother smokes, but the data leave room for no
-# difference.**
+# **Of two children of the same level, the one whose mother smokes probably has the higher odds of wheezing, but the
+# data do not exclude that there is no difference.**
 #
 # What lme4 finds
 # ---------------
