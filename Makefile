@@ -2,7 +2,7 @@
 #   make demo   build the environment, fit real data, print a summary, write report/report.html
 #   make reproduce   rerun the paper's experiments, write reproduction/report.html
 #   make test   build the environment, run the linters, the type checker and the usual tests (five minutes)
-#   make docs   build the site, docs/_build/html/index.html; a warning is an error
+#   make docs   run the case studies, build the site, docs/_build/html/index.html, follow its links; a warning is an error
 #   make peers  install other packages under build/peers, fit the same data with each, print a table (half an hour);
 #               PEERS="sklearn statsmodels", TASKS="smooths" for a part, DATA=FOLDER for tables that are not in the package
 #   make test-fast   the tests that take next to nothing; make test-all   every test
@@ -57,6 +57,7 @@ $(DOCS): $(STAMP)
 
 docs: $(DOCS)
 	$(BIN)/python -m sphinx -q -n -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 peers: $(STAMP)
@@ -71,4 +72,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/estimators.py
 
 clean:
-	rm -rf $(VENV) build/peers report reproduction docs/_build docs/api docs/families docs/terms docs/examples .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build/peers report reproduction docs/_build docs/api docs/families docs/terms docs/examples docs/case_studies .pytest_cache .mypy_cache .ruff_cache

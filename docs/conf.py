@@ -9,6 +9,7 @@ import fenchel
 
 sys.path.insert(0, str(Path(__file__).parent))
 import_module("generated_pages").write()  # the pages that are made from the source
+import_module("page_pictures").draw(Path(__file__).parent)
 
 project = "fenchel"
 author = "The fenchel developers"
@@ -17,6 +18,7 @@ version = release = fenchel.__version__
 
 extensions = [
     "myst_parser",
+    "sphinx_gallery.gen_gallery",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -42,6 +44,20 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {  # each script is run while the site is built, and an error ends the build
+    "examples_dirs": "../examples/case_studies",
+    "gallery_dirs": "case_studies",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "min_reported_time": 1e9,
+    "copyfile_regex": r".*peers\.json",
+}
 
 html_theme = "pydata_sphinx_theme"
 html_title = "fenchel"

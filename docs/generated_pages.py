@@ -10,7 +10,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import causes
 import tables
+import which_model_picture
 
 from fenchel.likelihoods import WORDS as FAMILIES
 from fenchel.terms import WORDS as TERMS
@@ -32,6 +34,7 @@ SUPPORT = {
 def write(folder: Path = DOCS) -> None:
     """Write every generated page below a folder; a page that has not changed is left alone."""
     pages = {**families(), **terms(), **gallery(), "messages.md": messages()}
+    pages["start/which_model.svg"] = which_model_picture.picture()
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,8 @@ def families() -> dict[str, str]:
 
 def _family(word: str, own: object, peers: dict[str, str]) -> str:
     kind = type(own)
-    rows = [("y is", SUPPORT[own.support]), ("rows need", ", ".join(f"`{name}=`" for name in own.needs) or "-")]
+    values = "0, or a positive number" if word == "tweedie" else SUPPORT[own.support]
+    rows = [("y is", values), ("rows need", ", ".join(f"`{name}=`" for name in own.needs) or "-")]
     learned = ", ".join(
         f"{p.name}" + (f" (`{p.formula[0]}=` gives it a formula)" if p.formula else "") for p in own.parameters
     )
@@ -68,13 +72,43 @@ def _family(word: str, own: object, peers: dict[str, str]) -> str:
         ("learned beside eta", learned or "-"),
         ("other spellings", ", ".join(f"`{a}`" for a in own.aliases) or "-"),
     ]
-    rows += [(name, text) for name, text in peers.items() if name not in ("in one line", "example")]
+    peer_rows = [(name, text) for name, text in peers.items() if name not in ("in one line", "example")]
+    rows = [*peer_rows[:1], *rows, ("their priors", _priors(word)), *_fitting(own), *peer_rows[1:]]
     table = "\n".join(f"| {name} | {text} |" for name, text in rows)
     return (
         f"# {word}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```python\n{peers['example']}\n```\n\n## The likelihood itself\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n{_caption(word, own)}\n```\n\n"
+        f"```python\n{peers['example']}\n```\n\n## The likelihood itself\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {kind.__module__}.{kind.__qualname__}\n   :no-index:\n```\n"
     )
+
+
+def _priors(word: str) -> str:
+    """The priors of a family's own parameters, with the names that ``priors=`` has for them, from docs/formulas.md."""
+    page = (DOCS / "formulas.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+`) \| ([^|]+) \| (`[^|]+`) \| ([^|]+) \|$", page, re.M)
+    return "; ".join(f"{name}: {default}" for name, _, default, families in rows if word in families.split(", ")) or "-"
+
+
+def _fitting(own: object) -> list[tuple[str, str]]:
+    """How a fit computes expectations, what its certificate proves, and what a row costs."""
+    bound = own.bound
+    if bound == "none":
+        return [("certificate", "duality"), ("cost", "closed forms: the cheapest rows there are")]
+    if bound == "exact" and own.log_concave:
+        return [
+            ("certificate", "strong concavity"),
+            ("cost", "an integral of one dimension for each row and step, to double precision"),
+        ]
+    proof = "duality" if own.log_concave else "stationarity: no global optimum is claimed"
+    return [("certificate", proof), ("cost", "a bound of each row, in closed form or by a few steps of Newton's")]
+
+
+def _caption(word: str, own: object) -> str:
+    if own.support == "levels":
+        return "The probability of each y, as eta goes up."
+    more = ", beside the probability of exactly 0" if word == "tweedie" else ""
+    return f"p(y given eta) at three values of eta{more}."
 
 
 # -- terms ----------------------------------------------------------------------------------------------------
@@ -95,11 +129,18 @@ def terms() -> dict[str, str]:
 
 def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
     skipped = ("write", "in one line", "example", "picture")
-    table = "\n".join(f"| {name} | {text} |" for name, text in peers.items() if name not in skipped)
+    name = peers["write"] if kind else "(1|g)"
+    change = f'`priors={{"{name}": fenchel.PC(sd=1, alpha=0.01)}}`: P(sd > 1) = 0.01'
+    rows = {**peers, "in Python": tables.PYTHON_TERMS.get(word, "-"), "to change the prior": change}
+    table = "\n".join(
+        f"| {row} | {text.replace('|', chr(92) + '|')} |" for row, text in rows.items() if row not in skipped
+    )
     shown = kind or Grouped
     return (
         f"# {word if kind else '(x | g)'}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```python\n{peers['example']}\n```\n\n## The term as an object\n\n"
+        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n"
+        "Effects that the prior of such a term may have, at an sd of 1.\n```\n\n"
+        f"```python\n{peers['example']}\n```\n\n## The term as an object\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {shown.__module__}.{shown.__qualname__}\n   :no-index:\n```\n"
     )
 
@@ -133,13 +174,11 @@ def gallery() -> dict[str, str]:
 
 # -- messages -------------------------------------------------------------------------------------------------
 def messages() -> str:
-    """Every sentence that the library refuses with, by the part of the library that says it."""
+    """Every sentence that the library refuses with or warns of, by the part of the library that says it."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path, tree in _trees():
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        if room == "paper":
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "problem" and len(node.args) >= 3:
                 texts = [_text(argument) for argument in node.args]
                 cure = f"Expected {texts[2]}." + (f" {texts[3]}" if len(texts) > 3 else "")
@@ -147,11 +186,57 @@ def messages() -> str:
     parts = []
     for room, rows in sorted(found.items()):
         lines = "\n".join(f"| {_cell(what)} | {_cell(cure)} |" for what, cure in sorted(set(rows)) if _says(what))
-        parts.append(f"## {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
-    return (
-        "# Every message\n\nThe sentences of errors, by the part of the library that says them. `...` stands for a name"
-        " or a number of yours. Search this page for the words that you see.\n\n" + "\n".join(parts)
+        parts.append(f"### {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
+    rows = [(text, *cause_of(text)) for text in warnings_and_remarks()]
+    warned = "\n".join(f"| {_cell(text)} | {cause} | {cure} |" for text, cause, cure in sorted(rows) if cause)
+    head = "# Every message\n\nThe sentences of warnings and errors. `...` stands for a name or a number of yours."
+    later = (
+        "They come after a fit, in `fit.summary()`, `fit.remarks` and `fit.check()`, and say what may be wrong with it."
     )
+    return (
+        f"{head} Search this page for the words that you see.\n\n## Warnings, remarks and checks\n\n{later}\n\n"
+        f"| what it says | cause | what to do |\n|---|---|---|\n{warned}\n\n## Errors\n\n"
+        "They come before any work, by the part of the library that says them.\n\n" + "\n".join(parts)
+    )
+
+
+def _trees() -> list[tuple[Path, ast.Module]]:
+    paths = [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] != "paper"]
+    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def warnings_and_remarks() -> list[str]:
+    """The sentences in functions that warn, or that make remarks; those of errors are not among them."""
+    found = set()
+    for path, tree in _trees():
+        checks = path.name in ("remarks.py", "fit_check.py")
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            calls = {
+                getattr(n.func, "attr", getattr(n.func, "id", ""))
+                for n in ast.walk(function)
+                if isinstance(n, ast.Call)
+            }
+            named = function.name in ("remarks", "remarks_at", "doubts", "doubt_of") or checks
+            if named or calls & {"warn", "Remark"}:
+                body = function.body[1:] if ast.get_docstring(function) else function.body
+                found |= {" ".join(text.split()) for part in body for text in _sentences(part)}
+    return sorted(text for text in found if len(re.findall(r"[A-Za-z]{2,}", text)) >= 5)
+
+
+def _sentences(node: ast.AST) -> list[str]:
+    """The texts below a node, without those of errors."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("problem", "Refusal"):
+        return []
+    texts = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    joined = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and "Str" in ast.dump(node)
+    if texts or joined:
+        return [_text(node)]  # type: ignore[arg-type]
+    return [text for child in ast.iter_child_nodes(node) for text in _sentences(child)]
+
+
+def cause_of(text: str) -> tuple[str, str]:
+    """Cause and cure of a sentence, both empty where nobody has written them."""
+    return next((row for words, row in causes.CAUSES.items() if words in text), ("", ""))
 
 
 def _text(node: ast.expr) -> str:

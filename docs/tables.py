@@ -464,3 +464,25 @@ TERMS: dict[str, dict[str, str]] = {
         '"deaths ~ icar(county, W) + rw1(year) + interact(icar(county, W), rw1(year))", data',
     ),
 }
+
+PYTHON_TERMS = {
+    "group": "statsmodels `MixedLM`, bambi `(x|g)`, GPBoost `group_data=`",
+    "iid": "bambi `(1|g)`, GPBoost `group_data=`",
+    "mm": "PyMC, by hand",
+    "s": "pyGAM `s(0)`, statsmodels `GLMGam`, bambi `hsgp(x)`",
+    "te": "pyGAM `te(0, 1)`",
+    "ti": "-",
+    "gp": "scikit-learn `GaussianProcessRegressor`, GPyTorch, bambi `hsgp(x, z)`",
+    "vecchia": 'GPBoost `gp_approx="vecchia"`',
+    "field": "GPBoost `gp_coords=`, PyMC by hand",
+    "matern": "GPflow, GPyTorch with a Matern kernel",
+    "rw1": 'statsmodels `UnobservedComponents("local level")`',
+    "rw2": 'statsmodels `UnobservedComponents("smooth trend")`',
+    "ar1": "statsmodels `UnobservedComponents(autoregressive=1)`",
+    "ar": "statsmodels `UnobservedComponents(autoregressive=p)`",
+    "seasonal": "statsmodels `UnobservedComponents(seasonal=12)`",
+    "icar": "PyMC `ICAR`, `CAR`",
+    "bym": "PyMC, by hand",
+    "bym2": "PyMC `ICAR` with a share, by hand",
+    "leroux": "PyMC `CAR` is close",
+}

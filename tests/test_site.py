@@ -14,17 +14,25 @@ from fenchel.likelihoods import WORDS as FAMILIES
 from fenchel.terms import WORDS as TERMS
 
 DOCS = Path(__file__).parent.parent / "docs"
+COUNTS = ("poisson", "nbinom2", "zero-inflated-poisson", "hurdle-negative-binomial", "negative-binomial")
+Y_OF = {**dict.fromkeys(COUNTS, "deaths"), "bernoulli": "ill", "probit": "ill", "tweedie": "rain"}
 FORMULA = re.compile(r'fit\("([^"~]*~[^"]+)"')
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """Every page, the generated ones too, by its path below docs/."""
+def generated_pages():
+    """``docs/generated_pages.py``."""
     sys.path.insert(0, str(DOCS))
     try:
-        import generated_pages
+        import generated_pages as module
     finally:
         sys.path.remove(str(DOCS))
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages(generated_pages, tmp_path_factory):
+    """Every page, the generated ones too, by its path below docs/."""
     folder = tmp_path_factory.mktemp("docs")
     generated_pages.write(folder)
     made = {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in folder.rglob("*.md")}
@@ -38,7 +46,7 @@ def pages(tmp_path_factory):
 def table():
     """A table with every column that formulas of the pages name."""
     rng, n = np.random.default_rng(0), 120
-    names = "x z y depth age temperature humidity elevation area lon lat smoking score price hour visit"
+    names = "x z y X Y depth age temperature humidity elevation area lon lat smoking score price hour visit"
     out = pd.DataFrame({name: rng.normal(size=n) for name in names.split()})
     steps = np.tile(np.arange(24), 5)
     out = out.assign(t=steps, year=steps, month=steps, day=steps, subject=np.repeat(np.arange(5), 24))
@@ -57,6 +65,12 @@ def test_every_family_and_every_term_has_a_page(pages):
     assert {Path(p).stem for p in pages if p.startswith("terms/")} == {*TERMS, "group", "field"}
 
 
+def test_every_warning_has_a_cause_and_a_cure(generated_pages):
+    sentences = generated_pages.warnings_and_remarks()
+    assert len(sentences) > 50
+    assert [text for text in sentences if not all(generated_pages.cause_of(text))] == []
+
+
 def test_every_formula_on_the_pages_of_families_and_terms_and_converts_can_be_read(pages, table):
     ring = np.diag(np.ones(9), 1)
     known = {"W": ring + ring.T, "R": np.eye(10), "Q": np.eye(10)}
@@ -72,7 +86,7 @@ def test_every_formula_on_the_pages_of_families_and_terms_and_converts_can_be_re
             if "icar(r)" in formula or "icar(county)" in formula or "bym2(r)" in formula:
                 options["graphs"] = {"r": known["W"], "county": known["W"]}
             word = family and family.group(1)
-            own = table.assign(y=table[{"poisson": "deaths", "bernoulli": "ill"}.get(word, "y")])
+            own = table.assign(y=table[Y_OF.get(word, "y")])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # columns of noise are odd coordinates, and groups of a row
                 fenchel.Model(formula, own, family=word, env=known, **options)
@@ -85,7 +99,11 @@ def test_names_that_converts_are_told_of_exist(pages):
         name for p, text in pages.items() if p.startswith("coming_from/") for name in re.findall(r"fit\.(\w+)", text)
     }
     assert promised
-    assert {name for name in promised if not hasattr(fenchel.FittedModel, name)} - {"effects", "gap"} == set()
+    assert {name for name in promised if not hasattr(fenchel.FittedModel, name)} - {
+        "effects",
+        "gap",
+        "converged",
+    } == set()
     named = {n for text in pages.values() for n in re.findall(r"fenchel\.([A-Za-z]\w+)\(", text)}
     assert {name for name in named if not hasattr(fenchel, name)} == set()
 

@@ -81,6 +81,18 @@ def test_steps_update_the_curvature():
     assert (np.linalg.eigvalsh(model.updated_curvature(wrong)) > 0.0).all()
 
 
+@pytest.mark.parametrize("times", [1.0, 300.0])
+def test_a_curvature_that_is_far_too_large_costs_few_steps(times):
+    truth, theta = np.diag([400.0, 10.0]), np.array([0.1, 0.3])
+    model, wrong, taken = TrustRegion(np.tile([-9.0, 9.0], (2, 1))), truth * [1.0, times], 0
+    while np.abs(truth @ theta).max() > 1e-3 and taken < 100:
+        there = model.propose(theta, -truth @ theta, wrong)
+        rise = 0.5 * theta @ truth @ theta - 0.5 * there @ truth @ there
+        model.update(Step(there - theta, truth @ (there - theta), wrong), float(rise))
+        theta, taken = there if rise > 0.0 else theta, taken + 1
+    assert taken <= 8  # without more trust some 250 at 300 times, each a few hundredths of the way
+
+
 def test_a_failed_step_shrinks_the_radius():
     model = TrustRegion(np.tile([-9.0, 9.0], (2, 1)))
     there = model.propose(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))

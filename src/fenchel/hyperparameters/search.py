@@ -27,6 +27,8 @@ CLEAR_SHARE = 0.1  # of the promised rise: what the fit where a step began may h
 FIRST_RADIUS = 2.0  # log units
 POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
 GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
+CAUTIOUS_SHARE = 1.5  # of the promised rise: above it the curvature was far too large, by more than ``trust``
+TRUST_GROWTH = 10.0
 LEAST_CURVATURE = 1e-8  # of the largest one, in directions of which nothing is known
 REMEMBERED_STEPS = 4
 ROUNDING = 1e-12  # of |elbo|: a rise that is none
@@ -80,11 +82,15 @@ class TrustRegion:
         """What came of a step: ``rise`` is how much the objective rose, ``missing`` what the fit where it began left.
 
         A fit that left much beside what the step promised says nothing of the curvature: its slope is off by as much.
+        Where the curvature is too large by many times, each step is short and rises by twice what it promised. Then
+        ``trust`` grows, so that the next curvature may be as small as the changes of the slope show.
         """
         clear = missing <= CLEAR_SHARE * self.promised_rise
         if clear and np.isfinite(taken.gradient_fall).all() and taken.step.any():
             self.steps = [*self.steps[-REMEMBERED_STEPS + 1 :], taken]
         longest, share = float(np.abs(taken.step).max()), rise / self.promised_rise
+        if clear and share > CAUTIOUS_SHARE:
+            self.trust *= TRUST_GROWTH
         if not share > POOR_SHARE:
             self.radius = 0.25 * longest
         elif share > GOOD_SHARE and longest > 0.99 * self.radius:
