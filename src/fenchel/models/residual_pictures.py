@@ -10,7 +10,7 @@ from ..checks import problem
 from ..plots import plot_against, plot_by_level, plot_quantiles, plot_residual_map, plot_shares
 from ..plots.base import AxesArray, panels
 from .capabilities import answers
-from .residuals import number_columns, time_columns
+from .residual_tests import number_columns, time_columns
 
 if TYPE_CHECKING:
     from .fitted import FittedModel
