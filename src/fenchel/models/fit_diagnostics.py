@@ -195,10 +195,11 @@ class FitDiagnostics(FitEffects):
 
         Parameters
         ----------
-        kind : "quantiles", "fitted", "map" or the name of a covariate, optional
+        kind : "quantiles", "fitted", "map", "variogram" or the name of a covariate, optional
             One panel. Default: all of them, up to nine: quantiles against those of a normal, residuals against fitted
-            values and against each covariate (of groups and other levels with the average of each), and the map of a
-            field's coordinates. They are an array of Axes with a ``figure``.
+            values, the map of a field's coordinates, the variogram over these or over the time of a series, and
+            residuals against each covariate (times of a series in order, groups and other levels with the average of
+            each). They are an array of Axes with a ``figure``.
         ax : matplotlib Axes, optional
         """
         from .residual_pictures import plot_residuals

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 _EDGE = 1e-12
 _TOL = 1e-6  # relative gap of a fit that is one of many
 _A_LEVEL = 5  # rows to a level on average, from which on spreads of levels are compared
-_FIRST, _ALL = 99, 499  # data sets for an alarm: where none of the first finds a test rare, no more are made
+_FIRST, _ALL = 99, 199  # data sets for an alarm: where none of the first finds a test rare, no more are made
 _JUMP = 1.5  # units of the distances of tests that one jump is at most
-_WORTH_MORE = 0.02  # p-value among the first from which on more are made
+_WORTH_MORE = 0.1  # adjusted p-value among the first up to which more are made
 
 
 class RowResiduals(NamedTuple):
@@ -231,7 +231,7 @@ def rare_tests(fit: FittedModel) -> pd.DataFrame:
     tests, seeds = statistics_of(fit, None, None), _seeds(0, _ALL)
     made = _of_model(fit, tests, seeds[:_FIRST])
     found = _table(fit, tests, made)
-    if found["p_value"].min() > _WORTH_MORE:
+    if found["p_adjusted"].min() > _WORTH_MORE:
         return found
     return _table(fit, tests, np.concatenate([made, _of_model(fit, tests, seeds[_FIRST:])]))
 
