@@ -126,10 +126,16 @@ def _data(fit: FittedModel) -> Block:
         if column.dtype.kind in "iuf" and not only_groups(fit, name):
             rows.append([name, "number", f"{column.min():.4g} to {column.max():.4g}, mean {column.mean():.4g}"])
             continue
-        levels = sorted(map(str, column.unique()))
+        levels = [str(level) for level in _ordered(column.unique().tolist())]
         named = ", ".join(levels[:_LEVELS]) + (", ..." if len(levels) > _LEVELS else "")
         rows.append([name, "groups" if only_groups(fit, name) else "levels", f"{len(levels)}: {named}"])
     return Table(["column", "what it is", "values"], rows, "The rows that are used")
+
+
+def _ordered(levels: list[Any]) -> list[Any]:
+    """Numbers by size, all else by their text."""
+    numbers = all(np.isreal(level) for level in levels)
+    return sorted(levels) if numbers else sorted(levels, key=str)
 
 
 def _worries(fit: FittedModel) -> list[Block]:
