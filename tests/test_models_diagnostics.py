@@ -191,7 +191,7 @@ def test_a_spread_that_changes_is_seen():
         assert right.residual_tests(99).loc[seen, "p_adjusted"] > 0.05
     found = fenchel.fit("steady ~ x + f", data, "gaussian", accuracy="fast").residual_tests(99)
     assert found["p_adjusted"].min() > 0.02
-    assert (found["p_adjusted"] >= 0.0).all() and (found["p_adjusted"] <= 1.0).all()
+    assert found["p_adjusted"].between(0.0, 1.0).all()
 
 
 def test_sleepstudy_is_not_of_the_shape_of_its_model():

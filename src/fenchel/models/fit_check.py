@@ -240,7 +240,8 @@ def _of_spread(fit: FitTables) -> list[Remark]:
 def _is_tested(fit: FittedModel) -> bool:
     """Whether data sets are made for tests of residuals."""
     return (
-        answers(fit, "residual_tests") and fit.model.target.y.size + fit.solution.posterior.latent_mean.size <= _TESTED
+        answers(fit, "residual_tests")
+        and fit.model.target.y.size + to_numpy(fit.solution.posterior.latent_mean).size <= _TESTED
     )
 
 

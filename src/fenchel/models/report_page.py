@@ -113,10 +113,10 @@ def _data(fit: FittedModel) -> Block:
     labels, y = model.target.labels, model.target.y[model.target.seen > 0.0]
     if labels is not None:
         share = [f"{label} {100 * float((y == k).mean()):.0f} %" for k, label in enumerate(labels[:_LEVELS])]
-        rows.append([model.response.name, "outcome, levels", ", ".join(share)])
+        rows.append([str(model.response.name), "outcome, levels", ", ".join(share)])
     else:
         scale = f"{np.nanmin(y):.4g} to {np.nanmax(y):.4g}, mean {np.nanmean(y):.4g}"
-        rows.append([model.response.name, "outcome", scale if not fit.found.likelihood.noise else ""])
+        rows.append([str(model.response.name), "outcome", scale if not fit.found.likelihood.noise else ""])
     if fit.found.likelihood.noise and labels is None:
         observed = np.asarray(fit.observed, dtype=np.float64)
         observed = observed[np.isfinite(observed)]
