@@ -8,16 +8,19 @@ import json
 import os
 import pickle
 import pkgutil
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
 import other_python
+import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -314,7 +317,7 @@ def test_a_fit_is_a_model_of_mlflow(tmp_path, monkeypatch):
         stand_in.pyfunc = types.SimpleNamespace(PythonModel=object)
         monkeypatch.setitem(sys.modules, "mlflow", stand_in)
     names = {}
-    exec(block, names)  # noqa: S102
+    exec(block, names)
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"x": rng.normal(size=40), "g": np.arange(40) % 5})
     data["y"] = rng.poisson(np.exp(data.x))
