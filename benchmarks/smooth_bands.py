@@ -3,8 +3,8 @@
     python benchmarks/smooth_bands.py [--sets 300] [--curves waves | prior] [--r]
 
 Each set draws two curves f_a, f_b, n rows of two levels and Gaussian noise. Curves are sums of four waves, or drawn
-from the prior of s(x, by=f) itself, its sds from theirs: bands of a right model hold as often as they say, whatever they are
-of. Bands of 95 % over 25 places of x:
+from the prior of s(x, by=f) itself, its sds from theirs: bands of a right model hold as often as they say.
+Bands of 95 % over 25 places of x:
 
     curve        fit.means("x", at=, by="f", scale="link", simultaneous=True), both levels together
     derivative   fit.slopes("x", at=, by="f", weights="equal", scale="link", simultaneous=True), both levels together
@@ -164,7 +164,7 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     make, options = (one, {}) if asked.curves == "waves" else (one_of_prior, PriorCurves.OPTIONS)
     print(
-        f"{asked.sets} sets of {asked.curves}, {ROWS} rows, 95 % bands at {PLACES} places: curve, derivative, difference"
+        f"{asked.sets} sets of {asked.curves}, {ROWS} rows, 95 % bands, {PLACES} places: curve, derivative, difference"
     )
     if asked.r:
         in_r(asked.sets)

@@ -1,8 +1,8 @@
 """The pictures that a fitted model draws of itself: made counts of visits to fifteen clinics, by dose and sex.
 
 Seen in the picture: what a dose does to the mean for each sex, with the rows beneath; what the model makes beside the
-data; where rows lie in their predictions; residuals in order, against fitted values and by clinic; shares of variance. The
-data vary more than Poisson counts do, and the pictures show where one sees that.
+data; where rows lie in their predictions; residuals in order, against fitted values and by clinic; shares of variance.
+The data vary more than Poisson counts do, and the pictures show where one sees that.
 
     python examples/pictures_of_a_fit.py [picture.png]
 """

@@ -124,11 +124,11 @@ def _data(fit: FittedModel) -> Block:
     for name in model.covariates:
         column = model.reduction.source(model, name)[name].dropna()
         if column.dtype.kind in "iuf" and not only_groups(fit, name):
-            rows.append([name, "number", f"{column.min():.4g} to {column.max():.4g}, mean {column.mean():.4g}"])
+            rows.append([str(name), "number", f"{column.min():.4g} to {column.max():.4g}, mean {column.mean():.4g}"])
             continue
         levels = [str(level) for level in _ordered(column.unique().tolist())]
         named = ", ".join(levels[:_LEVELS]) + (", ..." if len(levels) > _LEVELS else "")
-        rows.append([name, "groups" if only_groups(fit, name) else "levels", f"{len(levels)}: {named}"])
+        rows.append([str(name), "groups" if only_groups(fit, name) else "levels", f"{len(levels)}: {named}"])
     return Table(["column", "what it is", "values"], rows, "The rows that are used")
 
 

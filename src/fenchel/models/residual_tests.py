@@ -237,7 +237,7 @@ def rare_tests(fit: FittedModel) -> pd.DataFrame:
 
 
 def _seeds(rng: Any, size: int) -> list[int]:
-    return np.random.default_rng(rng).integers(0, 2**63, size).tolist()  # type: ignore[no-any-return]
+    return np.random.default_rng(rng).integers(0, 2**63, size).tolist()
 
 
 def _of_model(
