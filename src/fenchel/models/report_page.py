@@ -109,7 +109,8 @@ def _left(fit: FittedModel) -> str:
 
 def _data(fit: FittedModel) -> Block:
     """A row for each column that the model uses."""
-    model, rows = fit.model, []
+    model = fit.model
+    rows: list[list[object]] = []
     labels, y = model.target.labels, model.target.y[model.target.seen > 0.0]
     if labels is not None:
         share = [f"{label} {100 * float((y == k).mean()):.0f} %" for k, label in enumerate(labels[:_LEVELS])]
