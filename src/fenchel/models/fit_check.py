@@ -150,11 +150,13 @@ def in_full(fit: FittedModel) -> FitCheck:
     found, untested = _known(fit), ""
     for name, part in fit.parts.items() or {"": fit}.items():
         more = [*_short_of_evidence(part), *_of_spread(part), *_of_rows(part)]
-        if _is_tested(part):
+        has_tests = answers(part, "residual_tests")
+        if has_tests and _size(part) <= _TESTED:
             more += _of_residuals(part, {r.name for r in more})
         elif answers(part, "loo") and not part.model.reduction.predictors(part.model):
             more += _of_predictions(part)
-            untested = f"not made of so many rows and latents (above {_TESTED}): fit.residual_tests()"
+            if has_tests:
+                untested = f"with more than {_TESTED} rows and latents no data sets were made: fit.residual_tests()"
         found += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
     return FitCheck(found, untested)
 
@@ -237,12 +239,9 @@ def _of_spread(fit: FitTables) -> list[Remark]:
     return out
 
 
-def _is_tested(fit: FittedModel) -> bool:
-    """Whether data sets are made for tests of residuals."""
-    return (
-        answers(fit, "residual_tests")
-        and fit.model.target.y.size + to_numpy(fit.solution.posterior.latent_mean).size <= _TESTED
-    )
+def _size(fit: FittedModel) -> int:
+    """Rows and latents together."""
+    return int(fit.model.target.y.size + to_numpy(fit.solution.posterior.latent_mean).size)
 
 
 def _of_residuals(fit: FittedModel, said: set[str]) -> list[Remark]:
