@@ -13,9 +13,10 @@ row_average <- function(beta, V, rows, inverse) {  # average of inverse(X beta) 
 out <- list(R = paste(R.version$major, R.version$minor, sep = "."), emmeans = as.character(packageVersion("emmeans")))
 models <- list(
   warpbreaks = list(data = warpbreaks, formula = breaks ~ wool * tension, family = "gaussian", specs = "tension", by = "wool"),
-  toothgrowth = list(data = ToothGrowth, formula = len ~ supp * dose, family = "gaussian", specs = "supp", by = NULL),
+  toothgrowth = list(data = ToothGrowth, formula = len ~ supp * dose, family = "gaussian", specs = "supp", by = NULL,
+                     along = "dose"),
   birthwt = list(data = transform(birthwt, race = factor(c("white", "black", "other")[race]))[c("low", "race", "smoke", "age", "lwt")],
-                 formula = low ~ race + smoke + age + lwt, family = "binomial", specs = "race", by = NULL),
+                 formula = low ~ race + smoke + age + lwt, family = "binomial", specs = "race", by = NULL, along = "age"),
   quine = list(data = quine, formula = Days ~ Eth * Sex * Age, family = "poisson", specs = "Sex", by = "Eth"),
   warpbreaks_counts = list(data = warpbreaks, formula = breaks ~ wool + tension, family = "poisson",
                specs = "tension", by = NULL)
@@ -37,6 +38,17 @@ for (name in names(models)) {
   })
   out[[name]] <- list(data = frame_of(data), means = keep(grid), cells = keep(cells), pairs = keep(pair),
                       population = data.frame(level = levels_of, do.call(rbind, averaged)))
+  if (!is.null(m$along)) {  # emtrends, and the slope of the mean averaged over the rows (avg_slopes)
+    trends <- frame_of(summary(suppressMessages(emtrends(fit, m$specs, var = m$along))))
+    h <- 1e-3 * sd(data[[m$along]]); up <- down <- data
+    up[[m$along]] <- up[[m$along]] + h; down[[m$along]] <- down[[m$along]] - h
+    both <- lapply(list(up, down), function(d) model.matrix(delete.response(terms(fit)), d, xlev = fit$xlevels))
+    slope <- function(b) mean(fit$family$linkinv(drop(both[[1]] %*% b)) - fit$family$linkinv(drop(both[[2]] %*% b))) / (2 * h)
+    step <- 1e-5; b <- coef(fit)
+    g <- sapply(seq_along(b), function(j) { e <- replace(0 * b, j, step); (slope(b + e) - slope(b - e)) / (2 * step) })
+    out[[name]]$slopes <- list(along = m$along, level = trends[[m$specs]], estimate = trends[[2]], SE = trends$SE,
+                               average = slope(b), average_SE = sqrt(drop(g %*% vcov(fit) %*% g)))
+  }
 }
 # ordered levels: contrasts of the latent, by polr
 housing <- MASS::housing

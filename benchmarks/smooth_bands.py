@@ -1,8 +1,10 @@
 """Simultaneous bands of smooths: how often they hold the whole curve, derivative and difference, beside mgcv's.
 
-    python benchmarks/smooth_bands.py [--sets 300] [--r]
+    python benchmarks/smooth_bands.py [--sets 300] [--curves waves | prior] [--r]
 
-Each set draws two curves f_a, f_b, n rows of two levels and Gaussian noise. Bands of 95 % over 25 places of x:
+Each set draws two curves f_a, f_b, n rows of two levels and Gaussian noise. Curves are sums of four waves, or drawn
+from the prior of s(x, by=f) itself, its sds from theirs: bands of a right model hold as often as they say.
+Bands of 95 % over 25 places of x:
 
     curve        fit.means("x", at=, by="f", scale="link", simultaneous=True), both levels together
     derivative   fit.slopes("x", at=, by="f", weights="equal", scale="link", simultaneous=True), both levels together
@@ -20,11 +22,16 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 import fenchel
+from fenchel.hyperparameters.priors import HalfNormal
+from fenchel.models.before_data import KnownParameters
+from fenchel.models.predictions import read_rows
+from fenchel.models.prior_draws import draw_data
 
 ROWS, NOISE, PLACES = 200, 0.5, 25
 AT = np.linspace(0.03, 0.97, PLACES)
@@ -68,6 +75,43 @@ class Curves:
         return np.sum(self.weights[which] * k * np.cos(k * x[..., None] + self.phase[which]), axis=-1)
 
 
+class PriorCurves:
+    """Two curves as the prior of ``y ~ f + s(x, by=f)`` draws them; both sds are half-normal, P(sd > 1) = 0.05."""
+
+    SD = HalfNormal(1.0, 0.05)
+    OPTIONS: ClassVar = {"priors": {"s(x,by=f)": {"sd[a]": SD, "sd[b]": SD}}}
+
+    def __init__(self, rng: np.random.Generator, data: pd.DataFrame) -> None:
+        model = fenchel.Model("y ~ f + s(x, by=f)", data.assign(y=rng.normal(size=ROWS)), "gaussian", **self.OPTIONS)
+        names = ["Intercept", "f[T.b]", "s(x,by=f) (slope)[a]", "s(x,by=f) (slope)[b]"]
+        sds = dict(zip(["sd[a]", "sd[b]"], self.SD.sd * np.abs(rng.normal(size=2)), strict=True))
+        hyperparameters = {"s(x,by=f)": sds, "noise": {"sd": NOISE}}
+        known = KnownParameters.of(
+            "prior", model, dict(zip(names, [0.2, 0.3, *rng.normal(size=2)], strict=True)), hyperparameters
+        )
+        drawn = draw_data("prior", model, model.target.likelihood, known.theta, rng, known.fixed)
+        self.y, self.latents, self.fit = drawn.y, drawn.latents, model.fit(accuracy="fast")
+        self.level = 0.0
+        self.level = float(np.mean(drawn.eta - self._value(data["x"].to_numpy(), data["f"].to_numpy())))
+
+    def _value(self, x: np.ndarray, levels: np.ndarray) -> np.ndarray:
+        rows = read_rows(self.fit, pd.DataFrame({"x": x, "f": levels})).new
+        return np.asarray(rows.design @ self.latents + rows.offset) + self.level
+
+    def value(self, x: np.ndarray, which: int) -> np.ndarray:
+        return self._value(x, np.full(x.size, "ab"[which]))
+
+    def slope(self, x: np.ndarray, which: int, h: float = 1e-4) -> np.ndarray:
+        return (self.value(x + h, which) - self.value(x - h, which)) / (2 * h)
+
+
+def one_of_prior(seed: int) -> tuple[pd.DataFrame, PriorCurves]:
+    rng = np.random.default_rng(seed)
+    data = pd.DataFrame({"x": rng.random(ROWS), "f": np.array(["a", "b"])[rng.integers(0, 2, ROWS)]})
+    curves = PriorCurves(rng, data)
+    return data.assign(y=curves.y), curves
+
+
 def one(seed: int) -> tuple[pd.DataFrame, Curves]:
     rng = np.random.default_rng(seed)
     curves, x, which = Curves(rng), rng.random(ROWS), rng.integers(0, 2, ROWS)
@@ -75,11 +119,11 @@ def one(seed: int) -> tuple[pd.DataFrame, Curves]:
     return pd.DataFrame({"y": y, "x": x, "f": np.array(["a", "b"])[which]}), curves
 
 
-def held(data: pd.DataFrame, curves: Curves) -> list[bool]:
+def held(data: pd.DataFrame, curves: Curves | PriorCurves, **options: Any) -> list[bool]:
     """Whether each band holds all of what it is about."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = fenchel.fit("y ~ f + s(x, by=f)", data, "gaussian")
+        fit = fenchel.fit("y ~ f + s(x, by=f)", data, "gaussian", **options)
     asked = {"at": {"x": AT}, "scale": "link", "simultaneous": True}
     tables = [
         (fit.means("x", by="f", **asked), curves.value),
@@ -115,14 +159,18 @@ def in_r(sets: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--sets", type=int, default=300)
-    parser.add_argument("--r", action="store_true")
+    parser.add_argument("--curves", choices=["waves", "prior"], default="waves")
+    parser.add_argument("--r", action="store_true", help="waves alone")
     asked = parser.parse_args()
-    print(f"{asked.sets} sets, {ROWS} rows, 95 % bands that hold at all {PLACES} places: curve, derivative, difference")
+    make, options = (one, {}) if asked.curves == "waves" else (one_of_prior, PriorCurves.OPTIONS)
+    print(
+        f"{asked.sets} sets of {asked.curves}, {ROWS} rows, 95 % bands, {PLACES} places: curve, derivative, difference"
+    )
     if asked.r:
         in_r(asked.sets)
     began, every = time.process_time(), []
     for seed in range(asked.sets):
-        every.append(held(*one(seed)))
+        every.append(held(*make(seed), **options))
         if seed % 50 == 49 or seed + 1 == asked.sets:
             shares = "  ".join(f"{100 * x:5.1f} %" for x in np.mean(every, axis=0))
             print(

@@ -245,6 +245,13 @@ def test_the_mixed_models_are_those_of_lme4_and_glmmtmb(tmp_path):
         example.stored("sleep", example.EXAMPLES["sleep"].data.iloc[1:])
 
 
+def test_the_pictures_of_a_fit(tmp_path, capsys):
+    fit = load("pictures_of_a_fit").main(tmp_path / "picture.png")
+    assert fit.converged
+    assert drawn(tmp_path / "picture.png")
+    assert "as much as the family says" in capsys.readouterr().out
+
+
 def test_every_example_has_a_test():
     tested = set(re.findall(r'load\("(\w+)"\)', Path(__file__).read_text()))
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested

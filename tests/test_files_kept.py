@@ -8,16 +8,19 @@ import json
 import os
 import pickle
 import pkgutil
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
 import other_python
+import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -300,3 +303,36 @@ def test_the_page_names_every_trusted_type():
     rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `fenchel.")]
     listed = {f"{m.strip(' `')}.{t.strip(' `')}" for m, ts in rows for t in ts.split(",") if "fit(" not in m}
     assert listed == set(TRUSTED)
+
+
+def test_a_fit_is_a_model_of_mlflow(tmp_path, monkeypatch):
+    """The class of docs/files.md: alone with a stand-in for MLflow, and by MLflow where it is installed."""
+    text = (Path(__file__).parent.parent / "docs" / "files.md").read_text()
+    (block,) = [part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class FormulaFit" in part]
+    try:
+        import mlflow
+    except ImportError:
+        mlflow = None
+        stand_in = types.ModuleType("mlflow")
+        stand_in.pyfunc = types.SimpleNamespace(PythonModel=object)
+        monkeypatch.setitem(sys.modules, "mlflow", stand_in)
+    names = {}
+    exec(block, names)
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=40), "g": np.arange(40) % 5})
+    data["y"] = rng.poisson(np.exp(data.x))
+    fit = fenchel.fit("y ~ x + (1|g)", data, "poisson", accuracy="fast")
+    fit.save(tmp_path / "fit.fenchel")
+    model = names["FormulaFit"]()
+    model.load_context(types.SimpleNamespace(artifacts={"fit": str(tmp_path / "fit.fenchel")}))
+    np.testing.assert_allclose(model.predict(None, data), fit.predict(data), rtol=1e-6)
+    link = model.predict(None, data, {"kind": "link"})
+    np.testing.assert_allclose(link, fit.predict(data, kind="link"), rtol=1e-6)
+    if mlflow is None:
+        return
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'runs.db'}")
+    mlflow.set_experiment(mlflow.create_experiment("fits", artifact_location=str(tmp_path / "runs")) and "fits")
+    with mlflow.start_run():
+        info = names["log_fit"](fit)
+    again = mlflow.pyfunc.load_model(info.model_uri).predict(data)
+    np.testing.assert_allclose(again, fit.predict(data), rtol=1e-6)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import fenchel
+from fenchel.models import fit_check, residual_tests
 from fenchel.models.fit_check import FitCheck
 from fenchel.models.remarks import Remark
 
@@ -15,6 +16,13 @@ N = 120
 DATA = pd.DataFrame({"x": RNG.normal(size=N), "g": np.arange(N) % 4, "row": np.arange(N)})
 DATA["y"] = 0.5 * DATA.x + np.array([-3.0, 1.0, 2.0, 4.0])[DATA.g] + RNG.normal(size=N)
 DATA["count"] = RNG.poisson(np.exp(0.5 + 0.3 * DATA.x))
+
+
+@pytest.fixture(autouse=True)
+def _fewer_sets(monkeypatch):
+    """The fewest data sets of which a test can be rare enough; tests/test_models_diagnostics.py makes all of them."""
+    monkeypatch.setattr(residual_tests, "_FIRST", 49)
+    monkeypatch.setattr(residual_tests, "_ALL", 49)
 
 
 def fit(formula, family="gaussian", data=DATA, **options):
@@ -106,6 +114,20 @@ def test_every_kind_of_model_answers():
         found = fit(formula, family, data, **options).check()
         assert found.sentences == list(found)
         assert len(found.to_frame()) == len(found)
+
+
+def test_large_fits_say_that_no_data_sets_were_made(monkeypatch):
+    wild = DATA.assign(y=np.random.default_rng(2).standard_t(1.2, N))
+    found = fit("y ~ x", data=wild, accuracy="fast")
+    assert found.check().untested == ""
+    monkeypatch.setattr(fit_check, "_TESTED", N)
+    large = found.check()
+    assert "prediction" in names(large)
+    assert repr(large).splitlines()[-1] == f"with more than {N} rows and latents no data sets were made: " + (
+        "fit.residual_tests()"
+    )
+    times = DATA.assign(time=np.arange(1.0, N + 1.0), event=1)
+    assert fit("cens(time, event) ~ x", "cox", times).check().untested == ""  # has no tests of residuals at all
 
 
 # -- ten models that are right, and ten that are wrong -------------------------------------------------------

@@ -15,7 +15,7 @@ from fenchel.hyperparameters.priors import HalfNormal
 from fenchel.likelihoods import BernoulliLogit
 from fenchel.models.fit_names import _latex
 from fenchel.models.residuals import moments
-from fenchel.plots import plot_against, plot_by_level
+from fenchel.plots import plot_against, plot_by_level, plot_variogram
 
 KEPT = json.loads((Path(__file__).parent.parent / "benchmarks" / "diagnostics.json").read_text())
 
@@ -173,6 +173,31 @@ def test_autocorrelation_is_along_time_within_groups():
     assert "autocorrelation" not in fit.residual_tests(19).index
     with pytest.raises(Refusal, match="no column 'when'"):
         fit.residual_tests(19, order="when")
+
+
+def test_a_spread_that_changes_is_seen():
+    rng = np.random.default_rng(4)
+    x, f = rng.uniform(0.0, 2.0, 200), rng.choice(["a", "b"], 200)
+    steady, wild = rng.normal(size=200), np.exp(-1.0 + x) * rng.normal(size=200)
+    by_level = np.where(f == "a", 0.4, 1.6) * rng.normal(size=200)
+    data = pd.DataFrame({"x": x, "f": f, "steady": x + steady, "wild": x + wild, "apart": x + by_level})
+    for name, seen in {"wild": "spread along x", "apart": "spread by f"}.items():
+        fit = fenchel.fit(f"{name} ~ x + f", data, "gaussian", accuracy="fast")
+        found = fit.residual_tests(99)
+        assert found.loc[seen, "p_adjusted"] <= 0.02
+        assert found.loc[seen, "statistic"] > found.loc[seen, "upper"]
+        assert "changing spread" in fit.check().to_frame()["name"].tolist()
+        right = fenchel.fit(f"{name} ~ x + f", data, "gaussian", dispersion="~ x + f", accuracy="fast")
+        assert right.residual_tests(99).loc[seen, "p_adjusted"] > 0.05
+    found = fenchel.fit("steady ~ x + f", data, "gaussian", accuracy="fast").residual_tests(99)
+    assert found["p_adjusted"].min() > 0.02
+    assert found["p_adjusted"].between(0.0, 1.0).all()
+
+
+def test_sleepstudy_is_not_of_the_shape_of_its_model():
+    fit = fenchel.fit("Reaction ~ Days + (Days|Subject)", pd.DataFrame(KEPT["sleepstudy"]["data"]), "gaussian")
+    (text,) = fit.check().sentences
+    assert "of another shape than y" in text
 
 
 # -- influence ----------------------------------------------------------------------------------------------
@@ -398,6 +423,24 @@ def test_pictures_of_residuals(counts):
     assert [tick.get_text() for tick in fit.plot_variance().get_yticklabels()] == ["fixed", "(1|g)", "residual"]
     with pytest.raises(Refusal, match="'quantiles', 'fitted', 'x', 'g'"):
         fit.plot_residuals("map")
+
+
+def test_a_variogram_rises_where_neighbours_are_alike():
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    at = rng.uniform(0.0, 10.0, (200, 2))
+    alike = np.sin(at[:, 0]) + 0.1 * rng.normal(size=200)
+    ax = plot_variogram(at, alike)
+    x, y = (np.asarray(each) for each in ax.lines[0].get_data())
+    first = np.sqrt(((at[:, None] - at) ** 2).sum(-1))[np.triu_indices(200, 1)]
+    edge = 0.5 * first.max() / 12
+    pairs = (((alike[:, None] - alike) ** 2)[np.triu_indices(200, 1)])[first < edge]
+    assert y[0] == pytest.approx(pairs.mean() / 2.0)
+    assert x[0] == pytest.approx(first[first < edge].mean())
+    band = ax.collections[0].get_paths()[0].vertices
+    assert y[0] < band[np.isclose(band[:, 0], x[0]), 1].min()
+    with pytest.raises(ValueError, match="as many residuals"):
+        plot_variogram(at, alike[:-1])
 
 
 def test_points_beside_levels_do_not_follow_residuals():

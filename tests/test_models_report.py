@@ -67,7 +67,7 @@ def test_pictures(fit, data):
 def test_the_report_stands_alone(fit, tmp_path):
     page = fit.report(tmp_path / "made" / "report.html", {"region": grid()})
     text = page.read_text(encoding="utf-8")
-    assert text.count("<img ") == text.count("data:image/png;base64,") == 5
+    assert text.count("<img ") == text.count("data:image/png;base64,") == 8
     assert "converged: gap" in text
     assert "k ~ x + bym2(region) + rw1(year)" in text
     assert "http" not in text.replace("http-equiv", "")

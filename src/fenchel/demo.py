@@ -29,7 +29,7 @@ from .inference import infer
 from .likelihoods import Poisson
 from .models import FittedModel
 from .models import fit as fit_formula
-from .models.summaries import sections as sections_of
+from .models.report_page import sections as sections_of
 from .plots import plot_caterpillar, plot_grid, plot_map, plot_trace
 from .priors import SparsePrecision
 from .report import Picture, Pre, Row, Section, Table, write_report

@@ -5,7 +5,8 @@ The sentences of ``remarks.py`` are of the data and of what the prior decides; h
 prior         theta moves when the scale of its prior is doubled: over the points that were integrated over by
               w_k p'(theta_k) / p(theta_k), at the mode by the curvature, C (log p' - log p)'
 correction    large where the Gaussian is used, or not to be trusted; k-hat is that of draws in its place
-prediction    where y lies in its prediction from the others (PIT) is not uniform: by Kolmogorov's distance
+residuals     one of ``fit.residual_tests()`` is rarer than in one of fifty right models, all tests together; where
+              rows and latents are many no data sets are made, and Kolmogorov's distance of the PIT is judged alone
 spread        counts vary about E[y | eta] otherwise than the family says, or have more zeros: the sum of
               (y - E y)^2 / Var y and the number of zeros at draws of eta, beside those of counts drawn there
 rows          of which one moves its own eta by far more sds of its prediction from the others than is likely
@@ -24,6 +25,7 @@ from ..linalg.arrays import to_numpy
 from . import remarks
 from .capabilities import answers
 from .remarks import Remark
+from .residual_tests import RowResiduals, rare_tests, uniform_distance
 from .row_criteria import pit
 
 if TYPE_CHECKING:
@@ -38,8 +40,11 @@ _MOVES_SD = 0.1  # of log sd or log range, below which a prior hardly matters
 _SHORT = 0.5  # nats of the evidence, from which on a Gaussian is short of it
 _STEEP = 3.0  # what is short grows by about this power of the sd of groups (2 to 4)
 _UNIFORM = 1.63  # sqrt(N) times Kolmogorov's distance: one in a hundred right models has more
+_RARE_TESTS = 0.02  # share of right models in which any test of residuals is as rare as one that is named
+_TESTED = 5_000  # rows and latents up to which data sets are made for these tests
 _RARE = 0.01  # share of right models in which a row is named, or a spread
 _SPREAD = 0.1  # share of the variance of counts, from which on more or less of it is said
+_SAME_SPREAD = 0.05  # of the variance of y and of the PIT, within which predictions spread as y does
 _DRAWS, _CELLS = 100, 4_000_000  # data sets that are drawn, and numbers in all of them
 _CELLS_AT_ONCE = 400_000  # up to which a summary draws them
 _SHOWN = 3  # rows that are named
@@ -52,6 +57,13 @@ CURES = {
     "groups": "leave the term out, or make its levels fewer",
     "response": "look at y",
     "prediction": "fit.plot_check('pit') shows how; another family, or a term that is missing",
+    "dispersion": "another family, or a term that is missing",
+    "outliers": "a family with heavier tails, as student-t or negative-binomial",
+    "link": "another link or family, or a curve: s(x)",
+    "curve": "s(x) in place of x, or I(x**2) beside it",
+    "slope": "(x|g) in place of (1|g)",
+    "changing spread": "dispersion='~ x' where the family has one; fit.plot_residuals() shows where",
+    "autocorrelation": "a series beside it: ar1(t), rw1(t)",
     "spread": "family='negative-binomial', of trials 'beta-binomial'; or an effect of every row, (1|row)",
     "zeros": "family='zero-inflated-poisson' or 'negative-binomial', or a hurdle",
     "rows": "look at these rows; a family with more spread, as student-t, negative-binomial or beta-binomial",
@@ -64,10 +76,13 @@ class FitCheck:
     Attributes
     ----------
     remarks : list of Remark
+    untested : str
+        What was not looked at, and how to; empty where nothing was left out.
     """
 
-    def __init__(self, found: list[Remark]) -> None:
+    def __init__(self, found: list[Remark], untested: str = "") -> None:
         self.remarks = sorted(dict.fromkeys(found), key=lambda remark: -remark.severity)
+        self.untested = untested
 
     @property
     def sentences(self) -> list[str]:
@@ -98,10 +113,9 @@ class FitCheck:
         return iter(self.sentences)
 
     def __repr__(self) -> str:
-        if not self.remarks:
-            return "nothing to worry about"
         cures = [f" ({CURES[r.name]})" if r.name in CURES else "" for r in self.remarks]
-        return "\n".join(f"{i + 1}. {text}{cure}" for i, (text, cure) in enumerate(zip(self, cures, strict=True)))
+        lines = [f"{i + 1}. {text}{cure}" for i, (text, cure) in enumerate(zip(self, cures, strict=True))]
+        return "\n".join([*(lines or ["nothing to worry about"]), *([self.untested] if self.untested else [])])
 
 
 def _begun(sentence: str) -> str:
@@ -133,11 +147,18 @@ def _known(fit: FitTables) -> list[Remark]:
 
 def in_full(fit: FittedModel) -> FitCheck:
     """The same, with what leave-one-out and a correction say."""
-    found = _known(fit)
+    found, untested = _known(fit), ""
     for name, part in fit.parts.items() or {"": fit}.items():
-        more = [*_short_of_evidence(part), *_of_spread(part), *_of_predictions(part), *_of_rows(part)]
+        more = [*_short_of_evidence(part), *_of_spread(part), *_of_rows(part)]
+        has_tests = answers(part, "residual_tests")
+        if has_tests and _size(part) <= _TESTED:
+            more += _of_residuals(part, {r.name for r in more})
+        elif answers(part, "loo") and not part.model.reduction.predictors(part.model):
+            more += _of_predictions(part)
+            if has_tests:
+                untested = f"with more than {_TESTED} rows and latents no data sets were made: fit.residual_tests()"
         found += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
-    return FitCheck(found)
+    return FitCheck(found, untested)
 
 
 def _moved_by_priors(fit: FitTables) -> list[Remark]:
@@ -218,21 +239,69 @@ def _of_spread(fit: FitTables) -> list[Remark]:
     return out
 
 
-def _of_predictions(fit: FittedModel) -> list[Remark]:
-    """Whether each row lies in its prediction from the others as often as it should."""
-    if not answers(fit, "loo") or fit.model.reduction.predictors(fit.model):
-        return []
+def _size(fit: FittedModel) -> int:
+    """Rows and latents together."""
+    return int(fit.model.target.y.size + to_numpy(fit.solution.posterior.latent_mean).size)
+
+
+def _of_residuals(fit: FittedModel, said: set[str]) -> list[Remark]:
+    """Tests of residuals that are rare beside data sets that the model makes, but for what is ``said``."""
+    found = rare_tests(fit)
+    rare, out = found[found["p_adjusted"] <= _RARE_TESTS], []
+    for name, row in rare.iterrows():
+        kind, *columns = str(name).split(" ", 1)
+        beside = f"{row.statistic:.2g}; right models have {row.lower:.2g} to {row.upper:.2g}"
+        if kind == "uniformity":
+            dispersion = found.loc["dispersion"]
+            out += _of_predictions(fit, float(row.upper), float(dispersion.statistic / dispersion.expected))
+        elif kind == "dispersion" and "spread" not in said:
+            word = "more" if row.statistic > row.expected else "less"
+            text = (
+                f"rows vary about their predictions from the others {word} than the model says (mean square {beside})"
+            )
+            out.append(Remark(text, "dispersion", LITTLE))
+        elif kind == "outliers":
+            text = f"rows beyond 3 sds of their prediction from the others are many (share {beside})"
+            out.append(Remark(text, "outliers", LITTLE))
+        elif kind == "zeros" and not {"zeros", "spread"} & said:
+            out.append(Remark(f"{fit.model.response.name!r} is 0 in {beside} rows", "zeros", LITTLE))
+        elif kind == "link" and not any(str(other).startswith("curve") for other in rare.index):
+            text = f"residuals are curved along the fixed part of the predictor (score {beside})"
+            out.append(Remark(text, "link", LITTLE))
+        elif kind == "spread" and not (columns == ["along fitted"] and rare.index.str.startswith("spread").sum() > 1):
+            more = "grows" if row.statistic > row.expected else "falls"
+            word, column = columns[0].split(" ", 1)
+            how = f"{more} along" if word == "along" else "differs between levels of"
+            what = "the fitted values" if column == "fitted" else column
+            text = f"the spread of residuals {how} {what} ({'correlation' if word == 'along' else 'share'} {beside})"
+            out.append(Remark(text, "changing spread", LITTLE))
+        elif kind in ("curve", "slope"):
+            text = f"residuals have a {kind} left {columns[0].replace('of', 'along', 1)} (score {beside})"
+            out.append(Remark(text, kind, LITTLE))
+        elif kind == "autocorrelation":
+            out.append(Remark(f"residuals of neighbours in time are correlated ({beside})", kind, LITTLE))
+    return out
+
+
+def _of_predictions(fit: FittedModel, upper: float | None = None, dispersion: float | None = None) -> list[Remark]:
+    """Whether each row lies in its prediction from the others as often as it should.
+
+    ``upper`` bounds Kolmogorov's distance of right models; ``dispersion`` is by how much more than theirs y varies.
+    """
     ends = pit(fit)
     below, upto = (np.asarray(end)[~np.isnan(ends.below)] for end in ends)
-    at = np.linspace(0.0, 1.0, 201)[1:-1]
-    wide = np.maximum(upto - below, 1e-12)
-    share = np.clip((at[:, None] - below) / wide, 0.0, 1.0).mean(axis=1)
-    far = float(np.sqrt(below.size) * np.abs(share - at).max())
-    if far < _UNIFORM:
+    score, root = RowResiduals(below, below, upto, below), float(np.sqrt(below.size))
+    far, most, often = root * uniform_distance(score), _UNIFORM, "a hundred"
+    if upper is not None:
+        most, often = root * upper, "forty"
+    if far < most:
         return []
+    wide = np.maximum(upto - below, 1e-12)
     spread = float(((below + upto) / 2 - 0.5).var() + (wide**2).mean() / 12)
     how = "too sure: y spreads more than the model says" if spread > 1 / 12 else "not sure enough: y spreads less"
-    rare = f"PIT, {far:.1f} from uniform; right models have more than {_UNIFORM} once in a hundred"
+    if dispersion is not None and (12.0 * spread - 1.0) * (dispersion - 1.0) < _SAME_SPREAD**2:
+        how = "of another shape than y, which spreads as the model says"
+    rare = f"PIT, {far:.1f} from uniform; right models have more than {most:.1f} once in {often}"
     text = f"predictions of rows from the others are {how} ({rare})"
     return [Remark(text, "prediction", LITTLE)]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..tasks import Jobs
-from . import influence, log_likelihoods, residuals, sensitivity, variance_shares
+from . import influence, log_likelihoods, residual_tests, residuals, sensitivity, variance_shares
 from .capabilities import check
 from .fit_effects import FitEffects
 from .log_likelihoods import LogLikelihood
@@ -75,10 +75,12 @@ class FitDiagnostics(FitEffects):
         Returns
         -------
         pandas frame
-            statistic; expected, lower and upper: its mean and the middle 95 % under the model; p_value. The tests:
-            uniformity (Kolmogorov's distance), dispersion (mean square of Pearson's residuals), outliers (share beyond
-            3 sds), zeros (of counts), link (curvature along the fixed part of eta), curve of x (along each column of
-            numbers), slope of x by g (slopes that differ between groups), autocorrelation (of neighbours in time).
+            statistic; expected, lower and upper: its mean and the middle 95 % under the model; p_value; p_adjusted,
+            for all tests together: the share of right models of which any test is as rare. The tests: uniformity
+            (Kolmogorov's distance), dispersion (mean square of Pearson's residuals), outliers (share beyond 3 sds),
+            zeros (of counts), link (curvature along the fixed part of eta), curve of x (along each column of numbers),
+            slope of x by g (slopes that differ between groups), spread along fitted, along x and by g (the size of
+            Pearson's residuals along eta, along a column and between levels), autocorrelation (of neighbours in time).
 
         Examples
         --------
@@ -91,7 +93,7 @@ class FitDiagnostics(FitEffects):
         True
         """
         check(self, "residual_tests")
-        return residuals.residual_tests(self, size, by, order, rng, n_jobs, progress)  # type: ignore[arg-type]
+        return residual_tests.residual_tests(self, size, by, order, rng, n_jobs, progress)  # type: ignore[arg-type]
 
     def influence(self, by: Any = None, *, n_jobs: Jobs = None, progress: bool = False) -> pd.DataFrame:
         """How far the coefficients move without each row, or without each group of ``by``, at the hyperparameters.
@@ -193,10 +195,11 @@ class FitDiagnostics(FitEffects):
 
         Parameters
         ----------
-        kind : "quantiles", "fitted", "map" or the name of a covariate, optional
+        kind : "quantiles", "fitted", "map", "variogram" or the name of a covariate, optional
             One panel. Default: all of them, up to nine: quantiles against those of a normal, residuals against fitted
-            values and against each covariate (of groups and other levels with the average of each), and the map of a
-            field's coordinates. They are an array of Axes with a ``figure``.
+            values, the map of a field's coordinates, the variogram over these or over the time of a series, and
+            residuals against each covariate (times of a series in order, groups and other levels with the average of
+            each). They are an array of Axes with a ``figure``.
         ax : matplotlib Axes, optional
         """
         from .residual_pictures import plot_residuals

@@ -368,11 +368,13 @@ class FittedModel(FamiliarNames, Stored):
         return draw_map(self, name, geodata, ax, column)
 
     def report(self, path: str | Path, geometry: dict[str, Any] | None = None) -> Path:
-        """Write one html page: the certificate, the model, tables, pictures and a predictive check.
+        """Write one html page for readers who do not write programs; it needs nothing else, and prints.
 
-        ``geometry`` maps a column of regions to their outlines, for maps.
+        The model in words and as a formula, the data, coefficients as a picture and a table, what to worry about, what
+        covariates do, effects, checks, priors, and how the fit was computed. ``geometry`` maps a column of regions to
+        their outlines, for maps.
         """
-        from .summaries import report
+        from .report_page import report
 
         check(self, "report")
         return report(self, path, geometry or {})

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from ..plots import plot_against, plot_by_level, plot_quantiles, plot_residual_map, plot_shares
+from ..plots import plot_against, plot_by_level, plot_quantiles, plot_residual_map, plot_shares, plot_variogram
 from ..plots.base import AxesArray, panels
 from .capabilities import answers
-from .residuals import number_columns, time_columns
+from .residual_tests import number_columns, time_columns
 
 if TYPE_CHECKING:
     from .fitted import FittedModel
@@ -21,10 +21,11 @@ _FAR = 20.0  # times the smallest: fitted values above 0 are then on a log axis
 
 
 def kinds_of(fit: FittedModel) -> list[str]:
-    """The panels of a fit: quantiles, fitted values, covariates one by one, a map of a field's coordinates."""
+    """The panels of a fit: quantiles, fitted values, the map and the variogram of a field, and each covariate."""
     model, fitted = fit.model, ["fitted"] if answers(fit, "predict") else []
     columns = [str(name) for name in model.covariates if name in model.frame]
-    return ["quantiles", *fitted, *columns, *(["map"] if _coordinates(fit) else [])]
+    pictures = [*(["map"] if _coordinates(fit) else []), *(["variogram"] if _places(fit) else [])]
+    return ["quantiles", *fitted, *pictures, *columns]
 
 
 def plot_residuals(fit: FittedModel, kind: Any, ax: Any) -> Any:
@@ -53,6 +54,10 @@ def _panel(fit: FittedModel, kind: str, z: np.ndarray, ax: Any) -> Any:
         first, second = _coordinates(fit)
         x, y = (model.frame[name].to_numpy(dtype=np.float64) for name in (first, second))
         return plot_residual_map(x, y, z, ax, xlabel=first, ylabel=second)
+    if kind == "variogram":
+        names = _places(fit)
+        places = model.frame[list(names)].to_numpy(dtype=np.float64)
+        return plot_variogram(places, z, ax, xlabel=f"distance in {', '.join(map(str, names))}")
     column = model.frame[kind]
     series = kind in map(str, time_columns(fit))
     if kind in number_columns(fit) or (series and column.dtype.kind in "iuf"):
@@ -64,6 +69,12 @@ def _coordinates(fit: FittedModel) -> tuple[str, ...]:
     """The two columns of a field in the plane, where the model has one."""
     fields = [term.inputs for term in fit.model.sum.effects if len(term.inputs) == 2]
     return tuple(map(str, fields[0])) if fields else ()
+
+
+def _places(fit: FittedModel) -> tuple[Any, ...]:
+    """The columns along which rows are near each other: those of a field, else the time of a series."""
+    times = [name for name in time_columns(fit) if fit.model.frame[name].dtype.kind in "iuf"]
+    return _coordinates(fit) or tuple(times[:1])
 
 
 def plot_variance(fit: FittedModel, ax: Any, interval: float) -> Any:

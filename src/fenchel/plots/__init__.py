@@ -20,7 +20,7 @@ from .predictive_checks import (
     plot_survival_curves,
     plot_survival_groups,
 )
-from .residual_plots import plot_against, plot_by_level, plot_quantiles, plot_residual_map, plot_shares
+from .residual_plots import plot_against, plot_by_level, plot_quantiles, plot_residual_map, plot_shares, plot_variogram
 from .surfaces import plot_contours, plot_decision, plot_grid, plot_heat, plot_surface
 from .trace import plot_race, plot_trace
 
@@ -55,4 +55,5 @@ __all__ = [
     "plot_survival_curves",
     "plot_survival_groups",
     "plot_trace",
+    "plot_variogram",
 ]

@@ -23,6 +23,9 @@ _LABEL = "quantile residual"
 _BINS = 12  # of a column, whose average residuals are drawn
 _LEVELS = 40  # levels that are drawn one by one
 _WIDE = 50  # characters of their names that fit side by side
+_PLACES = 1_000  # rows of a variogram
+_NEAR = 0.5  # of the largest distance, up to which pairs are looked at
+_SHUFFLES = 39  # the smallest and the largest of so many bound the middle 95 %
 _ABOVE: dict[str, Any] = {
     "loc": "lower right",
     "bbox_to_anchor": (1.0, 0.97),
@@ -155,6 +158,58 @@ def plot_residual_map(
     dots = ax.scatter(east, north, c=z, cmap="RdBu_r", vmin=-3.0, vmax=3.0, s=12, linewidths=0.2, edgecolors=GREY)
     colour_bar(dots, ax, _LABEL)
     return finish_axes(ax, xlabel, ylabel)
+
+
+def plot_variogram(places: Any, residuals: Any, ax: Axes | None = None, *, xlabel: str = "distance") -> Axes:
+    """Half the mean squared difference of residuals (N,) of two rows against the distance of their places (N, d).
+
+    The band holds the middle 95 % where residuals do not depend on the place: 39 times they change places. Below it at
+    short distances, neighbours are alike. Of more than 1,000 rows, so many at even steps are drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.plots import plot_variogram
+    >>> plot_variogram(np.arange(60.0)[:, None], np.sin(np.arange(60.0) / 9), xlabel="days apart").get_xlabel()
+    'days apart'
+    """
+    at, z = numeric("plot_variogram", "places", places), numeric("plot_variogram", "residuals", residuals, missing=True)
+    if at.ndim != 2 or z.shape != at.shape[:1]:
+        raise problem(
+            "plot_variogram", f"places {at.shape} and residuals {z.shape}", "places (N, d) and as many residuals"
+        )
+    there = np.flatnonzero(np.isfinite(z))
+    if there.size < _BINS:
+        raise problem("plot_variogram", f"{there.size} residuals", f"{_BINS} or more")
+    there = there[np.linspace(0, there.size - 1, min(there.size, _PLACES)).astype(int)]
+    at, z = at[there], z[there]
+    first, second = np.triu_indices(z.size, 1)
+    apart = np.sqrt(((at[first] - at[second]) ** 2).sum(axis=1))
+    near = apart <= _NEAR * apart.max()
+    first, second, apart = first[near], second[near], apart[near]
+    bins = np.minimum((apart / max(apart.max(), 1e-300) * _BINS).astype(int), _BINS - 1)
+    n = np.bincount(bins, minlength=_BINS)
+    full, pairs = n > 0, np.maximum(n, 1)
+
+    def variogram(of: np.ndarray) -> np.ndarray:
+        return np.asarray((np.bincount(bins, (of[first] - of[second]) ** 2, _BINS) / (2.0 * pairs))[full])
+
+    rng = np.random.default_rng(0)
+    shuffled = np.stack([variogram(rng.permutation(z)) for _ in range(_SHUFFLES)])
+    middle = (np.bincount(bins, apart, _BINS) / pairs)[full]
+    ax = axes_for(ax, 4.2, 3.6)
+    ax.fill_between(
+        middle,
+        shuffled.min(axis=0),
+        shuffled.max(axis=0),
+        color=GREY,
+        alpha=0.25,
+        linewidth=0,
+        label="without dependence",
+    )
+    ax.plot(middle, variogram(z), "o-", color=BLUE, markersize=4, linewidth=1.0)
+    ax.set_ylim(bottom=0.0)
+    return finish_axes(ax, xlabel, "semivariance of residuals", loc="lower right")
 
 
 def plot_shares(

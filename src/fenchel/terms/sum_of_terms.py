@@ -316,7 +316,8 @@ def _with_priors(where: str, terms: list[Term], asked: Any) -> list[Term]:
 def _priors(where: str, term: Term, asked: Any) -> list[ScalarPrior | None]:
     """The prior of each hyperparameter of a term: {name: prior}, one prior, or None for flat ones.
 
-    One prior is of the first hyperparameter; a ``PC`` of the first that is called as it says.
+    One prior is of every hyperparameter that is called as the first, as sd[a] and sd[b] are; a ``PC`` of every one that
+    is called as it says.
     """
     typed = term.hyperparameters
     if asked is None:
@@ -324,8 +325,9 @@ def _priors(where: str, term: Term, asked: Any) -> list[ScalarPrior | None]:
     if not typed:
         raise problem(where, f"priors name {str(term.name)!r}, whose size is fixed", "terms that have hyperparameters")
     if not isinstance(asked, Mapping):
-        word = asked.stated[0] if isinstance(asked, PC) else None
-        asked = {next((h.scale.name for h in typed if h.scale.name.split(" ")[0] == word), typed[0].name): asked}
+        words = [h.scale.name.partition(" ")[0].partition("[")[0] for h in typed]
+        word = asked.stated[0] if isinstance(asked, PC) and asked.stated[0] in words else words[0]
+        asked = {h.scale.name: asked for h, own in zip(typed, words, strict=True) if own == word}
     known = {name: i for i, h in enumerate(typed) for name in (h.name, h.scale.name)}
     out = [h.prior for h in typed]
     for name, given in asked.items():
