@@ -88,6 +88,18 @@ CAUSES: dict[str, tuple[str, str]] = {
     "written with": ("a file of another version", "compare an answer, or fit again"),
     "nothing seen yet": ("nothing was found without predicting rows", "`fit.check()` looks further"),
     # -- fit.check() -------------------------------------------------------------------------------------------
+    "The evidence found nothing in y that rows near": ("y is noise as far as X tells", "other columns, or a kernel"),
+    "Where rows are far apart or columns of different": ("lengths far below all distances", "`StandardScaler`"),
+    "kernel=None, which starts from": ("lengths far below all distances", "no `kernel=`"),
+    "of another shape than y, which spreads": (
+        "residuals spread unevenly",
+        "a family with heavier tails, or `dispersion=`",
+    ),
+    "curved along the fixed part": ("an effect is not a line", "`s(x)`, or another link"),
+    "residuals of neighbours in time are correlated": ("rows near in time are alike", "`ar1(t)` or `rw1(t)`"),
+    "rows beyond 3 sds of their prediction": ("heavy tails, or wrong entries", '`"student-t"`; look at these rows'),
+    "rows vary about their predictions from the others": ("the spread of y is not the family's", "another family"),
+    "rows and latents no data sets were made": ("tests of many rows take long", "`fit.residual_tests()`"),
     "times as much as the family says": ("counts or shares are over- or underdispersed", "the family that it names"),
     "overdispersed, intervals": ("more spread than the family has", '`"negative-binomial"`, `"beta-binomial"`'),
     "underdispersed, intervals": ("less spread than the family has", "nothing: intervals are cautious"),

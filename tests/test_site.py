@@ -120,7 +120,8 @@ def test_links_between_pages_lead_somewhere(pages):
             inside = (
                 str(place.resolve().relative_to(DOCS.resolve())) if DOCS.resolve() in place.resolve().parents else None
             )
-            assert inside in pages or place.exists(), (name, target)
+            made = DOCS.parent / "examples" / f"{inside}".replace(".rst", ".py")  # a page when the site is built
+            assert inside in pages or place.exists() or made.exists(), (name, target)
 
 
 def test_every_page_is_in_a_table_of_contents(pages):
