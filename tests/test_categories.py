@@ -108,14 +108,18 @@ def test_the_default_kernel_written_out():
 def test_which_columns_have_levels():
     frame = FRAME.assign(t=RNG.choice(["u", "v"], 120), b=XS > 0.3)
     held = {"kernel": 1.0 * RBF(1.0), "likelihood": fenchel.Gaussian(0.1), "optimizer": None}
-    by_type = GaussianProcessRegressor(**held).fit(frame, Y)
+    assert GaussianProcessRegressor(**held).fit(frame, Y).kernel_.k1.k1.k2.columns == [1, 2]  # booleans are 0 and 1
+    numbers = GaussianProcessRegressor(**held).fit(frame[["x", "b"]], Y)
+    assert numbers.elbo_ == GaussianProcessRegressor(**held).fit(frame[["x", "b"]].astype(float), Y).elbo_
+    by_type = GaussianProcessRegressor(**held).fit(frame.astype({"b": "category"}), Y)
     assert by_type.kernel_.k1.k1.k1.k2.columns == [1, 2, 3]
     codes = by_type.X_train_
     for named in (["g", "t", "b"], [1, 2, 3], [False, True, True, True]):
         other = GaussianProcessRegressor(categorical_features=named, **held).fit(frame, Y)
         assert other.elbo_ == by_type.elbo_
-    as_array = GaussianProcessRegressor(categorical_features=[1, 2, 3], **held).fit(codes, Y)
-    assert as_array.elbo_ == by_type.elbo_
+    for table in (codes, codes.tolist()):
+        as_array = GaussianProcessRegressor(categorical_features=[1, 2, 3], **held).fit(table, Y)
+        assert as_array.elbo_ == by_type.elbo_
     objects = GaussianProcessRegressor(categorical_features=[1], **held).fit(FRAME.to_numpy(dtype=object), Y)
     assert objects.elbo_ == GaussianProcessRegressor(**held).fit(FRAME, Y).elbo_
     plain = GaussianProcessRegressor(categorical_features=None, **held).fit(frame[["x", "b"]], Y)
@@ -138,6 +142,44 @@ def test_labels_counts_and_levels_alone():
     classes.fit(FRAME, np.digitize(Y, [-0.5, 0.5]))
     assert len(classes.kernel_.kernels) == 3
     assert classes.predict_proba(FRAME[:4]).shape == (4, 3)
+
+
+def test_levels_that_are_numbers_are_read_once():
+    held = {"kernel": 1.0 * RBF(1.0), "likelihood": fenchel.Gaussian(0.1), "optimizer": None}
+    numbers = np.column_stack([XS, [5.0 + 2.0 * "abcdef".index(g) for g in G]])
+    model = GaussianProcessRegressor(categorical_features=[1], **held).fit(numbers, Y)
+    same = GaussianProcessRegressor(**held).fit(FRAME, Y)
+    new, as_text = np.array([[0.1, 7.0], [0.2, 99.0]]), pd.DataFrame({"x": [0.1, 0.2], "g": ["b", "new"]})
+    for method in ("predict", "predict_quantiles", "latent_mean_and_variance"):
+        np.testing.assert_array_equal(getattr(model, method)(new), getattr(same, method)(as_text))
+    np.testing.assert_array_equal(model.sample_y(new, 3), same.sample_y(as_text, 3))
+    assert model.score(numbers, Y) == same.score(FRAME, Y)
+    partitions = pytest.importorskip("dask.dataframe").from_pandas(FRAME.astype({"g": object}), npartitions=3)
+    np.testing.assert_allclose(same.predict(partitions).compute(), same.predict(FRAME), rtol=1e-10)
+
+
+def test_levels_are_found_by_the_names_of_columns():
+    frame = FRAME.assign(t=np.where(XS > 0.0, "a", "b"))
+    model = GaussianProcessRegressor(1.0 * RBF(1.0), fenchel.Gaussian(0.1), optimizer=None).fit(frame, Y)
+    with pytest.raises(ValueError, match="must be in the same order"):
+        model.predict(frame[["x", "t", "g"]])
+    with pytest.raises(ValueError, match="must be in the same order"):
+        model.predict(frame[["g", "x", "t"]])
+
+
+def test_names_of_theta_are_those_of_the_kernel_in_any_units():
+    plain, scaled = (GaussianProcessRegressor(1.0 * RBF(1.0), normalize_y=unit).fit(FRAME, Y) for unit in (False, True))
+    assert plain.theta_names_ == scaled.theta_names_
+    assert len(scaled.theta_names_) == scaled.theta_.size
+
+
+def test_a_warm_start_needs_columns_of_the_same_kind():
+    model = GaussianProcessRegressor(1.0 * RBF(1.0), warm_start=True).fit(FRAME[["x"]].assign(g=0.0), Y)
+    with pytest.raises(ValueError, match=r"warm_start=True, and kernel_ = .* of other classes or columns of levels"):
+        model.fit(FRAME, Y)
+    again = GaussianProcessRegressor(1.0 * RBF(1.0), warm_start=True).fit(FRAME, Y)
+    elbo = again.elbo_
+    assert again.fit(FRAME, Y).elbo_ == pytest.approx(elbo, abs=1e-4)
 
 
 def test_models_with_levels_on_disk(tmp_path):

@@ -190,6 +190,11 @@ def test_what_partitions_cannot_do_is_refused(tmp_path):
     for alpha in (0.0, np.ones(N)):
         with pytest.raises(ValueError, match="alpha is given, with rows in partitions; expected alpha=None"):
             GaussianProcessRegressor(KERNEL, alpha=alpha).fit(parts(X)[0], parts(F)[0])
+    for given in ({"kernel_per_class": True}, {"kernel": [KERNEL, KERNEL]}):
+        with pytest.raises(ValueError, match="a kernel for each class, with rows in partitions"):
+            GaussianProcessClassifier(**{"kernel": KERNEL, **given}).fit(*rows)
+    with pytest.raises(ValueError, match="categorical_features are given, with rows in partitions"):
+        make(KERNEL, categorical_features=[1]).fit(*rows)
     with pytest.raises(ValueError, match="saved"):
         model.save(tmp_path / "model")
 

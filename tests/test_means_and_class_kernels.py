@@ -3,6 +3,8 @@
 Witnesses: conjugate regression written out, one dense prior of all classes together, differences of the evidence.
 """
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from conftest import difference
@@ -165,6 +167,29 @@ def test_slopes_of_the_evidence_beside_a_trend(points):
     np.testing.assert_allclose(slopes, difference(lambda at: evidence(at)[0], theta, 1e-4), rtol=1e-6, atol=1e-6)
 
 
+class KeepsItsMatrices(RBF):
+    """A user's kernel that gives the same array again."""
+
+    kept: ClassVar[dict] = {}
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        if eval_gradient:
+            return super().__call__(X, Y, eval_gradient)
+        key = self.length_scale, X.tobytes(), None if Y is None else Y.tobytes()
+        return self.kept.setdefault(key, super().__call__(X, Y))
+
+
+@pytest.mark.parametrize("mean", ["link", "linear"])
+def test_matrices_that_a_kernel_keeps_are_not_written_to(mean):
+    own, plain = (
+        GaussianProcessRegressor(kernel(2.0), mean=mean, likelihood=Gaussian(0.04), optimizer=None).fit(X, Y)
+        for kernel in (KeepsItsMatrices, RBF)
+    )
+    for _ in range(2):
+        np.testing.assert_allclose(own.predict(FAR), plain.predict(FAR), rtol=1e-9)
+        np.testing.assert_allclose(own.predict(FAR, return_cov=True)[1], plain.predict(FAR, return_cov=True)[1])
+
+
 # -- a kernel for each class --------------------------------------------------------------------------------
 @pytest.mark.parametrize("bound", ["log-sum", "exact"])
 def test_blocks_of_classes_are_one_dense_prior(bound):
@@ -230,6 +255,8 @@ def test_kernels_of_classes_as_scikit_learn_has_them():
     assert same == pytest.approx(shared.elbo_, abs=1e-6)
     two = GaussianProcessClassifier(KERNEL, kernel_per_class=True).fit(X, LABELS > 0)
     assert two.kernel_ == GaussianProcessClassifier(KERNEL).fit(X, LABELS > 0).kernel_
+    with pytest.raises(ValueError, match="of other classes"):
+        copies.set_params(warm_start=True).fit(X, LABELS > 0)
     assert model.predict_proba(FAR).sum(axis=1) == pytest.approx(1.0)
 
 
@@ -264,7 +291,9 @@ def test_models_with_means_and_kernels_of_classes_on_disk(tmp_path):
         (GaussianProcessRegressor(mean="rate"), Y, "mean = 'rate' is not known"),
         (GaussianProcessRegressor(mean="constant", fit_intercept=False), Y, 'mean="zero", or fit_intercept=True'),
         (GaussianProcessRegressor(mean=np.zeros(40)), Y, "which has no values for new rows"),
-        (GaussianProcessRegressor(mean=lambda rows: rows), Y, "offset has shape"),
+        (GaussianProcessRegressor(mean=lambda rows: rows), Y, "mean(X) has shape (40, 2) for 40 rows; expected (40,)"),
+        (GaussianProcessRegressor(mean=lambda rows: rows), np.column_stack([Y, Y]), "mean(X) has shape (40, 2)"),
+        (GaussianProcessClassifier(mean=lambda rows: rows), LABELS, "expected (40,), or (40, 3): a column for each"),
         (GaussianProcessRegressor(mean=lambda rows: rows[:3, 0]), Y, "mean(X) has shape (3,) for 40 rows"),
         (GaussianProcessRegressor(mean=lambda rows: rows[:, 0] * np.nan), Y, "mean(X)[0] = nan is not finite"),
         (GaussianProcessRegressor(mean="linear", slope_variance=0.0), Y, "slope_variance"),

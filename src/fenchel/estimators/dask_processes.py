@@ -46,7 +46,9 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     for key, unset in (("alpha", None), ("normalize_y", False), ("n_targets", None)):
         if given.get(key, unset) is not unset:
             raise problem(where, f"{key} is given, with rows in partitions", f"{key}={unset}")
-    if np.ndim(estimator.categorical_features) and len(estimator.categorical_features):
+    if np.ndim(estimator.categorical_features) == 0:
+        choice(where, "categorical_features", estimator.categorical_features, ("from_dtype", None))
+    elif len(estimator.categorical_features):
         got = "categorical_features are given, with rows in partitions"
         raise problem(where, got, "numbers alone, or a table in memory")
     if given.get("kernel_per_class") or is_compound(estimator.kernel) or type(estimator.kernel) in (list, tuple):

@@ -26,7 +26,7 @@ from .classification import Classification
 from .counts import Counts
 from .kernel_latent import KernelLatent
 from .lengths import announce, kernel_starts
-from .mean_functions import is_centred, read_mean, trend_moments, word_of
+from .mean_functions import is_centred, mean_word, read_mean, trend_moments
 from .outputs import OutputUnits, in_units
 
 _DEVICE_ADVICE = (
@@ -202,7 +202,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     def _trend(self, part: int, slopes: bool) -> Any:
         """Mean (0) or standard deviation (1) of the slopes, or of the constant."""
         check_is_fitted(self, "theta_")
-        if slopes and word_of(self.mean) != "linear":
+        if slopes and mean_word(self.mean) != "linear":
             raise AttributeError(f'{type(self).__name__}: coef_ is that of mean="linear", and mean = {self.mean!r}')
         if self.outputs_ is not None:
             return np.stack([one._trend(part, slopes) for one in self.outputs_])

@@ -50,21 +50,21 @@ class GivenMean:
         return np.asarray(self.start + self.factor * values.reshape(n, values.size // n if n else 1))
 
 
-def word_of(mean: Any) -> str | None:
+def mean_word(mean: Any) -> str | None:
     """The word that ``mean=`` is, if it is one."""
     return mean if isinstance(mean, str) else None
 
 
 def is_centred(model: GaussianProcessEstimator) -> bool:
     """Whether the prior mean is about the level of the target."""
-    if model.mean is None or word_of(model.mean) == "linear":
+    if model.mean is None or mean_word(model.mean) == "linear":
         return bool(model.fit_intercept)
-    return word_of(model.mean) not in (None, "zero")
+    return mean_word(model.mean) not in (None, "zero")
 
 
 def has_constant(model: GaussianProcessEstimator) -> bool:
     """Whether a constant is integrated out."""
-    word = word_of(model.mean)
+    word = mean_word(model.mean)
     if word == "constant" and not model.fit_intercept:
         got = 'mean="constant" and fit_intercept=False'
         raise problem(type(model).__name__, got, 'mean="zero", or fit_intercept=True')
@@ -74,7 +74,7 @@ def has_constant(model: GaussianProcessEstimator) -> bool:
 def check_mean(model: GaussianProcessEstimator) -> None:
     """A word, a number or a function."""
     name, given = type(model).__name__, model.mean
-    if word_of(given) is not None:
+    if mean_word(given) is not None:
         own = type(model).mean
         words = WORDS if own is None else (own, *WORDS)
         choice(name, "mean", given, words, "Or a number, or a function of X.")
@@ -97,7 +97,7 @@ def known_mean(model: GaussianProcessEstimator, units: OutputUnits = _PLAIN, n_f
     given = model.mean
     if callable(given):
         return GivenMean(type(model).__name__, given, units.mean, units.sd, n_functions)
-    return units.mean + units.sd * (0.0 if given is None or word_of(given) else float(given))
+    return units.mean + units.sd * (0.0 if given is None or mean_word(given) else float(given))
 
 
 def mean_at(mean: Any, X: np.ndarray) -> Any:
@@ -112,7 +112,7 @@ def read_trend(
     name = type(model).__name__
     v = float(positive(name, "intercept_variance", np.float64(model.intercept_variance)))
     out: dict[str, Any] = {"level": v * scale**2 if has_constant(model) and not ordered else 0.0}
-    if word_of(model.mean) == "linear":
+    if mean_word(model.mean) == "linear":
         columns = Columns.of(name, X, model._columns(), weights, bool(model.fit_intercept))
         slope = float(positive(name, "slope_variance", np.float64(model.slope_variance)))
         slopes = slope**0.5 * scale / columns.scale

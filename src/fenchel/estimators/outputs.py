@@ -271,13 +271,13 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
     from .chosen_kernel import own_kernel
-    from .mean_functions import check_mean, known_mean, mean_at, word_of
+    from .mean_functions import check_mean, known_mean, mean_at, mean_word
 
     check_mean(model)
     if model.likelihood != "gaussian" and type(model.likelihood) is not Gaussian:
         raise NotFittedError(f"{type(model).__name__} is not fitted yet: only Gaussian noise has predictions a priori.")
     kernel = ConstantKernel() * RBF() if model.kernel is None else own_kernel(type(model).__name__, model.kernel, X)
-    if word_of(model.mean) == "linear":
+    if mean_word(model.mean) == "linear":
         raise NotFittedError(
             f'{type(model).__name__} is not fitted yet: mean="linear" is in units of the columns of fit.'
         )
