@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -44,13 +45,7 @@ PEERS = (
     "sklearn-subset",
     "sklearn-boosting",
 )
-NUMBERS_ALONE = ("gpytorch-sgpr", "gpytorch-sgpr-ard", "gpytorch-exact-ard")
 EXACT_ROWS = 5_000  # of GPyTorch's exact process on a processor; more need a device
-
-
-def jobs(args: argparse.Namespace) -> list[tuple[str, str]]:
-    out = [(table, peer) for table in args.tables for peer in args.peers]
-    return [(table, peer) for table, peer in out if table not in ("adult", "credit") or peer not in NUMBERS_ALONE]
 
 
 def fitted(job: tuple[str, str], args: argparse.Namespace, free: SimpleQueue[list[int]]) -> dict[str, Any]:
@@ -121,7 +116,7 @@ def main() -> None:
     parser.add_argument("--kernels", action="store_true", help="print the kernels that were learned, too")
     args = parser.parse_args()
     args.began = time.perf_counter()
-    todo, free = jobs(args), SimpleQueue[list[int]]()
+    todo, free = list(product(args.tables, args.peers)), SimpleQueue[list[int]]()
     there = os.cpu_count() or 1
     for i in range(args.at_once):
         first = args.first_core + i * args.threads

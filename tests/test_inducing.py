@@ -359,6 +359,38 @@ def test_weights_and_offsets_of_rows_come_with_a_sample(monkeypatch):
     assert abs(few.learned.solution.elbo - whole.learned.solution.elbo) < 0.5
 
 
+def test_steps_that_take_long_limit_the_number_of_points():
+    host, device = inducing_learning.MOST_WORK, inducing_learning.DEVICE_WORK
+    sizes = inducing_learning._sizes
+    assert sizes("auto", 40_000, 2_000, host) == [100, 200, 400, 800]
+    assert sizes("auto", 40_000, 2_000, device) == [100, 200, 400, 800, 1600, 2000]
+    assert sizes("auto", 150, 150, host) == [100, 150]
+    assert sizes(3_000, 40_000, 2_000, host) == [3_000]  # asked for
+
+
+def test_a_hopeless_bound_is_left_as_it_is():
+    X, every = problems(150)
+    for kind in ("counts", "exact"):
+        likelihood, y = every[kind]
+        prior = InducingPoints(1.5 * sk.RBF(0.8), X, X[:10], level=2.0)
+        fit = fenchel.infer(likelihood, prior, y)
+        sharp, plain = (approximation_loss(fit, prior, hopeless=most).bound for most in (np.inf, 0.0))
+        assert sharp < 0.99 * plain < 2.0 * sharp
+        assert approximation_loss(fit, prior, hopeless=plain).bound == sharp
+
+
+def test_a_factor_is_made_again_where_a_site_has_changed():
+    X, every = problems(60)
+    predictors = InducingPoints(1.5 * sk.RBF(0.8), X, X[:10], level=2.0).bind(60, 1, False)
+    lam = np.ones((60, 1))
+    first = predictors.at(lam)
+    assert predictors.at(lam.copy()) is first
+    lam[7] = 2.0
+    own = InducingPoints(1.5 * sk.RBF(0.8), X, X[:10], level=2.0).bind(60, 1, False).at(lam)
+    np.testing.assert_allclose(predictors.at(lam.copy()).variance, own.variance)
+    assert abs(own.log_det - first.log_det) > 0.01
+
+
 @pytest.mark.parametrize("when", [3, 14, 40])
 def test_an_interrupt_leaves_the_best_fit_so_far(when, monkeypatch):
     X, every = problems(900)

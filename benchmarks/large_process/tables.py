@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 LABELS = ("adult", "credit")
-TABLES = ("kin40k", "elevators", "bike", "protein", *LABELS)
 
 
 class Table(NamedTuple):

@@ -337,8 +337,8 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         "auto": inducing points for more than 2,000 rows; neighbours in at most three columns where 800 points cost more
         than ten times ``loss``.
     n_inducing : "auto", int or array (M, D)
-        How many points; "auto": doubled from 100 until the bound is below ``loss``, or more would take minutes, or to
-        2,000; or the points.
+        How many points; "auto": doubled from 100 until the bound is below ``loss``, or a step of the search would take
+        some seconds, or to 2,000; or the points.
     loss : float, optional
         Nats of elbo that the points may cost. Default: a thousandth of a nat a row, which moves a mean log score by
         less than is ever told.

@@ -128,7 +128,7 @@ def learn_inducing(
     likelihood, family, y, weights
         The model; the points of ``family`` are where it starts only if ``n_inducing`` says so.
     n_inducing : int, "auto" or array (M, D)
-        How many; "auto": doubled from 100 until the bound is below ``loss``; or the points themselves.
+        How many; "auto": doubled from 100 until the bound is below ``loss`` or ``most_points``; or the points.
     loss : float, optional
         Nats of elbo that the points may cost. Default: ``default_loss``, a thousandth of a nat a row.
     most_points : int
@@ -197,7 +197,7 @@ def _grown(
     ending = "the points were given" if not sizes else "so many points were asked for"
     finished: InducingFit | None = None
     rough = ROUGH_SHARE * allowed
-    rise = rough if len(sizes) > 1 else FINE_SHARE * allowed
+    rise = reached = rough if len(sizes) > 1 else FINE_SHARE * allowed
     for size in sizes or [0]:
         try:
             final = not sizes or size == sizes[-1]
@@ -206,10 +206,11 @@ def _grown(
             too_long = LONGER * (time.perf_counter() - began) > seconds
             if final or loss.bound <= allowed or loss.n_points < size or too_long:
                 run.finish(size, FINE_SHARE * allowed, report)
-                loss = run.loss(allowed)
-            elif np.isfinite(loss.bound):
-                rise = max(rise, FINE_SHARE * loss.bound)
+                loss, reached = run.loss(allowed), FINE_SHARE * allowed
+            else:
+                reached, rise = rise, max(rough, FINE_SHARE * loss.bound) if np.isfinite(loss.bound) else rise
         except KeyboardInterrupt:
+            run.fit_as_the_sample(report)
             last = run.learned
             if last is not None and (finished is None or last.solution.elbo > finished.learned.solution.elbo):
                 loss = ApproximationLoss.unknown(len(run.family.points), last.solution.gap)
@@ -221,18 +222,11 @@ def _grown(
             if finished is None or not out_of_memory(error):
                 raise
             finished.ending = f"memory ended with {size} points, and the fit is that of {finished.loss.n_points}"
+            finished.ending += f", whose theta was learned to {reached:.2g} nats"
             warnings.warn(f"learn_inducing: {finished.ending}", UserWarning, stacklevel=callers_line())
             break
-        spent = time.perf_counter() - began
-        stages.append(
-            {
-                "n_inducing": loss.n_points,
-                "elbo": run.found.solution.elbo,
-                "bound": loss.bound,
-                "standard_error": loss.standard_error,
-                "seconds": spent,
-            }
-        )
+        told = {"n_inducing": loss.n_points, "elbo": run.found.solution.elbo, "bound": loss.bound}
+        stages.append({**told, "standard_error": loss.standard_error, "seconds": time.perf_counter() - began})
         enough = False
         if np.ndim(given) == 0 and given == "auto":
             ending = f"the bound is above loss = {allowed:.3g} nats at the most points that are tried"
@@ -317,19 +311,14 @@ class _Run:
         where = "learn_inducing"
         few = self._sampled(size or len(given)) if self.learn_theta else None
         first = self if few is None else few
-        try:
-            if not size:
-                first.points(finite(where, "points", numeric(where, "points", given)))
-            else:
-                if first.learned is None and self.learn_theta and ROUGH_POINTS * size >= LEAST_ROUGH:
-                    first.choose(int(ROUGH_POINTS * size))
-                    first.learn(rough, report)
-                first.choose(size)
-            first.learn(rise, report)
-        except KeyboardInterrupt:
-            if few is not None and few.learned is not None and self.learned is None:
-                self._all_rows(few, None, report)
-            raise
+        if not size:
+            first.points(finite(where, "points", numeric(where, "points", given)))
+        else:
+            if first.learned is None and self.learn_theta and ROUGH_POINTS * size >= LEAST_ROUGH:
+                first.choose(int(ROUGH_POINTS * size))
+                first.learn(rough, report)
+            first.choose(size)
+        first.learn(rise, report)
         if few is not None and not final:
             self._all_rows(few, None, report)
 
@@ -339,16 +328,16 @@ class _Run:
             return
         few = self._sampled(size or len(self.family.points))
         first = self if few is None else few
-        try:
-            if size and (first.chosen_at is None or np.abs(first.found.theta - first.chosen_at).max() > MOVED):
-                first.choose(size)
-            first.learn(rise, report)
-        except KeyboardInterrupt:
-            if few is not None and few.learned is not None and self.learned is None:
-                self._all_rows(few, None, report)
-            raise
+        if size and (first.chosen_at is None or np.abs(first.found.theta - first.chosen_at).max() > MOVED):
+            first.choose(size)
+        first.learn(rise, report)
         if few is not None:
             self._all_rows(few, rise, report)
+
+    def fit_as_the_sample(self, report: Callback | None) -> None:
+        """After an interrupt: one fit of all rows at the theta of their sample, where they have none."""
+        if self.learned is None and self.few is not None and self.few.learned is not None:
+            self._all_rows(self.few, None, report)
 
     def _all_rows(self, few: _Run, rise: float | None, report: Callback | None) -> None:
         """A fit of all rows from where the search with a sample ended, or the end of the search."""

@@ -209,7 +209,13 @@ class Search(Generic[F]):
         while start.size and rounds < self.options.max_runs and self.n_steps < self.max_iter:
             near = self.run_once(theta, slope)
             if near is None:
-                break
+                loose = evidence.allowed_gap is not None
+                self.certify()
+                if not (loose and self.options.accepts_flat):
+                    break
+                # a gap moves the slope: what a step promises is judged again at the slope of the certified fit
+                before, theta, slope = -self.known.value, self.known.theta, self.known.gradient
+                continue
             if (
                 np.any((self.known.theta == near) & (self.known.theta != evidence.bounds.T))
                 and -self.known.value < before
@@ -289,7 +295,7 @@ class Search(Generic[F]):
             if model.remaining_rise <= enough:
                 sharpest = float(np.diag(model.updated_curvature(curvature)).max())
                 steep = 2.0 * sharpest**0.5  # twice: the fit may be refined yet
-                flat = 2.0 * evidence.largest_slope(here.theta, here.gradient) if self.options.accepts_flat else 0.0
+                flat = evidence.largest_slope(here.theta, here.gradient) if self.options.accepts_flat else 0.0
                 self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5, flat)
                 self.message = "what Newton's step promises is next to nothing"
                 return True

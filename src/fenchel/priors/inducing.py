@@ -264,7 +264,8 @@ class InducingPoints(LatentPrior):
 
     def kept_features(self, some: slice) -> Array | None:
         """Rows of the features where they are kept; None where every pass makes them again."""
-        return None if isinstance(self.design, RemadeRows) else self.design.X[some]  # type: ignore[attr-defined]
+        rows = self.design.X  # type: ignore[attr-defined]
+        return None if rows is self.rows else rows[some]
 
     @property
     def like(self) -> Array:

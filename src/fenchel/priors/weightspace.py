@@ -119,7 +119,7 @@ class WeightPredictors(LatentPredictors):
         given = made_once(Latents.whiten, self.latents, self.designs) if features is None else features
         self.features = list(given)
         self._seen: tuple[Any, list[Array]] = (None, [])
-        self._factor: WeightsFactor | None = None
+        self._last: tuple[Array, WeightsFactor] | None = None  # a copy of lam, and the factor at it
 
     @property
     def n_weights(self) -> int:
@@ -166,10 +166,10 @@ class WeightPredictors(LatentPredictors):
 
     def at(self, lam: Array) -> WeightsFactor:
         """The last factor again where lam is what it was, as in every step of Gaussian rows."""
-        if self._factor is None or not bool(namespace(lam).all(self._factor.lam == lam)):
-            self._factor = None  # leaves before the next is made
-            self._factor = WeightsFactor(self, lam)
-        return self._factor
+        if self._last is None or not bool(namespace(lam).all(self._last[0] == lam)):
+            self._last = None  # leaves before the next is made
+            self._last = 1.0 * lam, WeightsFactor(self, lam)
+        return self._last[1]
 
     def proves_definite(self, lam: Array) -> bool:
         lost = max(X.shape[1] * (X.shape[1] + X.shape[0] + 8.0) for X in self.features) * EPS
