@@ -1,4 +1,4 @@
-"""Residual tests on right and wrong models, R^2 beside lme4's, and the power of a trial.
+"""Residual tests on right and wrong models, R^2 beside that of R's performance, and the power of a trial.
 
     python benchmarks/diagnostics.py tests [--sets 200] [--size 99] [--only ...]
     python benchmarks/diagnostics.py r2
@@ -119,7 +119,7 @@ def run_r2() -> None:
         "cbpp": ("incidence | trials(size) ~ period + (1|herd)", "binomial"),
         "grouse": ("ticks ~ height + (1|brood)", "poisson"),
     }
-    print(f"lme4 {kept['lme4']}, R {kept['R']}; fenchel with flat priors")
+    print(f"lme4 {kept['lme4']}, performance {kept['performance']}, R {kept['R']}; fenchel with flat priors")
     for name, (formula, family) in models.items():
         data = pd.DataFrame(kept[name]["data"])
         term = formula[formula.index("(", formula.index("~")) :]
@@ -127,14 +127,22 @@ def run_r2() -> None:
         priors = {key: None for key in names if key not in ("noise",)}
         assert term in priors
         fit = fenchel.fit(formula, data, family, priors=priors, accuracy="fast")
-        ours, theirs, log_lik = fit.r2(), kept[name]["r2"], fit.log_likelihood()
+        ours, theirs, log_lik = fit.r2(), kept[name]["performance"], fit.log_likelihood()
         (marginal, low, high), (conditional, *_) = ours.to_numpy()[:2]
         print(
-            f"{name}: marginal {marginal:.4f} ({low:.2f} to {high:.2f}), lme4 {theirs['marginal']:.4f}; "
-            f"conditional {conditional:.4f}, lme4 {theirs['conditional']:.4f}; "
+            f"{name}: marginal {marginal:.4f} ({low:.2f} to {high:.2f}), performance {theirs['marginal']:.4f}; "
+            f"conditional {conditional:.4f}, performance {theirs['conditional']:.4f}; "
             f"log likelihood {log_lik.value:.3f} (df {log_lik.df:.0f}), lme4 {kept[name]['log_lik']:.3f} "
             f"(df {kept[name]['df']})"
         )
+        if name == "cbpp":
+            groups, reml = fit.variance_shares().loc[term, "variance"], kept[name]["reml"]["groups"]
+            print(f"  variance of herds {groups:.3f}, glmer {kept[name]['variances']['groups']:.3f}, REML {reml:.3f}")
+        if name == "grouse":
+            null, v = kept[name]["null"], fit.variance_shares()["variance"]
+            v["residual"] = np.log1p(np.exp(-null["fixed"]))
+            own, both = v["fixed"] / v.sum(), 1.0 - v["residual"] / v.sum()
+            print(f"  at the mean count of a brood whose effect is 0: marginal {own:.4f}, conditional {both:.4f}")
 
 
 def run_power(sets: int) -> None:
