@@ -4,9 +4,10 @@
     python benchmarks/diagnostics.py r2
     python benchmarks/diagnostics.py power [--sets 1000]
 
-"tests": of right models, how often each test has p <= 0.05 (it should be 5 %; so should any, adjusted), and of quantile residuals of all data
-sets together how far their distribution is from uniform; of wrong models the share of data sets that the test named
-for them rejects. R's DHARMa, whose tests are alike, was not run: it is not among Debian's packages.
+"tests": of right models, how often each test has p <= 0.05 (it should be 5 %; so should any of them, adjusted), and of
+quantile residuals of all data sets together how far their distribution is from uniform; of wrong models the share of
+data sets that the test named for them rejects. R's DHARMa, whose tests are alike, was not run: it is not among Debian's
+packages.
 "r2" reads ``diagnostics.json``, which ``diagnostics.R`` writes. All times are of this process.
 """
 
