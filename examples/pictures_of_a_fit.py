@@ -1,8 +1,10 @@
-"""The pictures that a fitted model draws of itself: made counts of visits to fifteen clinics, by dose and sex.
+"""The pictures that fitted models draw of themselves, from made data.
 
-Seen in the picture: what a dose does to the mean for each sex, with the rows beneath; what the model makes beside the
-data; where rows lie in their predictions; residuals in order, against fitted values and by clinic; shares of variance.
-The data vary more than Poisson counts do, and the pictures show where one sees that.
+The first nine are of counts of visits to fifteen clinics, by dose and sex: what a dose does to the mean for each sex,
+with the rows beneath; coefficients and clinics; what the model makes beside the data; where rows lie in their
+predictions; residuals in order, against fitted values and by clinic; shares of variance. The counts vary more than
+Poisson counts do, and the pictures show where one sees that. Below: two hyperparameters of a negative-binomial fit,
+survival with and without a drug, and the variogram of residuals over a field that the model has.
 
     python examples/pictures_of_a_fit.py [picture.png]
 """
@@ -24,6 +26,21 @@ def visits(n=300, clinics=15, seed=0):
     return data.assign(visits=rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, n)))
 
 
+def durations(n=120, seed=0):
+    """Weeks until relapse, without a drug shorter; what lasts more than six is not seen to its end."""
+    rng = np.random.default_rng(seed)
+    drug = rng.integers(0, 2, n)
+    weeks = 3.0 * np.exp(0.8 * drug) * rng.weibull(1.5, n)
+    return pd.DataFrame({"drug": drug, "weeks": np.minimum(weeks, 6.0), "seen": (weeks < 6.0).astype(int)})
+
+
+def field(n=150, seed=0):
+    """A smooth surface over the plane with noise."""
+    rng = np.random.default_rng(seed)
+    data = pd.DataFrame(rng.uniform(0.0, 10.0, (n, 2)), columns=["east", "north"])
+    return data.assign(y=np.sin(data["east"]) * np.cos(0.5 * data["north"]) + 0.3 * rng.normal(size=n))
+
+
 def main(picture=None):
     fit = fenchel.fit("visits ~ dose + sex + (1|clinic)", visits(), family="poisson", accuracy="fast")
     print(fit.check())
@@ -35,8 +52,8 @@ def main(picture=None):
 def draw(fit, picture):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12.0, 12.0), layout="constrained")
-    axes = figure.subplots(3, 3).ravel()
+    figure = Figure(figsize=(12.0, 16.0), layout="constrained")
+    axes = figure.subplots(4, 3).ravel()
     fit.plot_effect("dose", by="sex", ax=axes[0])
     fit.plot(ax=axes[1])
     fit.plot("clinic", ax=axes[2])
@@ -46,6 +63,11 @@ def draw(fit, picture):
     fit.plot_residuals("fitted", ax=axes[6])
     fit.plot_residuals("clinic", ax=axes[7])
     fit.plot_variance(ax=axes[8])
+    spread = fenchel.fit("visits ~ dose + (1|clinic)", visits(), "negative-binomial", integrate="auto")
+    spread.plot_joint("sd of (1|clinic)", "size", ax=axes[9])
+    lasting = fenchel.fit("cens(weeks, seen) ~ drug", durations(), "weibull", accuracy="fast")
+    lasting.plot_survival({"drug": [0, 1]}, ax=axes[10])
+    fenchel.fit("y ~ matern(east, north)", field(), accuracy="fast").plot_residuals("variogram", ax=axes[11])
     figure.savefig(picture, dpi=100)
 
 

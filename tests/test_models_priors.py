@@ -251,9 +251,9 @@ def test_terms_by_the_names_that_tables_print():
     assert alone.priors.loc[("bym2(r)", "sd"), "prior"] == "half-normal, P(sd > 5) = 0.05"
     each = pd.DataFrame({"x": np.linspace(0.0, 1.0, 40), "f": ["a", "b"] * 20, "y": np.arange(40.0)})
     wide = fenchel.Model("y ~ f + s(x, by=f)", each, priors={"s(x,by=f)": HalfNormal(2.0, 0.05)}).priors
-    assert wide.loc["s(x,by=f)", "prior"].to_dict() == dict.fromkeys(
-        ["sd[a]", "sd[b]"], "half-normal, P(sd > 2) = 0.05"
-    )
+    assert wide.loc["s(x,by=f)", "prior"].to_dict() == {
+        f"sd[{level}]": "half-normal, P(sd > 2) = 0.05" for level in "ab"
+    }
     slopes = fenchel.Model("y ~ (x|f)", each, priors={"(x|f)": PC(sd=2.0, alpha=0.05)}).priors.loc["(x|f)", "prior"]
     assert slopes.str.contains("P(sd > 2) = 0.05", regex=False).tolist() == [True, True, False]
     ranged = fenchel.Model("real ~ gp(x)", DATA, priors={"gp(x)": PC(range=0.5, alpha=0.1)}).priors

@@ -216,12 +216,12 @@ class NeighbourCovariance(KernelCovariance):
         Q, n = self.precision(np.asarray(theta, dtype=np.float64)), len(self.rows_seen)
         if self._prior is None:
             seen = sp.csr_array((np.ones(n), self.rows_seen, np.arange(n + 1)), shape=(n, len(self.process.X)))
-            self._prior = SparsePrecision(Q, design=self._with_trend(seen, np.asarray(self.X)))
+            self._prior = SparsePrecision(Q, design=self._design_with_trend(seen, np.asarray(self.X)))
         out = self._prior.reweighted(Q)
         out.offset = self.offset_of(n)
         return out
 
-    def _with_trend(self, design: sp.csr_array, X: np.ndarray) -> sp.csr_array:
+    def _design_with_trend(self, design: sp.csr_array, X: np.ndarray) -> sp.csr_array:
         return sp.csr_array(sp.hstack([design, self.trend.columns(X)])) if self.trend.size else design
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
@@ -246,7 +246,7 @@ class NeighbourCovariance(KernelCovariance):
         X = self._checked(table)
         design, left = self._given(theta, X)
         offset = self.offset(X) if callable(self.offset) else offset_at("NeighbourCovariance", self.offset, len(X))
-        return NewRows(design=self._with_trend(design, X), offset=offset, extra_variance=left)
+        return NewRows(design=self._design_with_trend(design, X), offset=offset, extra_variance=left)
 
     def _checked(self, table: Any) -> np.ndarray:
         X = numeric("NeighbourCovariance", "new rows", table)

@@ -78,6 +78,15 @@ class FitCheck:
     remarks : list of Remark
     untested : str
         What was not looked at, and how to; empty where nothing was left out.
+
+    Examples
+    --------
+    >>> import fenchel, pandas as pd
+    >>> data = pd.DataFrame({"y": [0, 9, 1, 14, 0, 22, 8, 2]})
+    >>> fenchel.fit("y ~ 1", data, "poisson", accuracy="fast").check().to_frame()[["name", "severity"]]
+             name  severity
+    0      spread         2
+    1  prediction         2
     """
 
     def __init__(self, found: list[Remark], untested: str = "") -> None:

@@ -32,6 +32,14 @@ class FitEffects(FitTables):
         their most frequent level: of terms that add up they cancel in eta, and beside an interaction, a slope of groups
         or in E[y] they do not, where naming them says at which values the two are compared. ``without`` names terms
         that are 0 in both, as in ``predict``: "groups" compares at the centre of the population.
+
+        Examples
+        --------
+        >>> import fenchel, pandas as pd
+        >>> data = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "y": [1.1, 2.9, 5.1, 6.9]})
+        >>> fit = fenchel.fit("y ~ x", data, "gaussian", accuracy="fast")
+        >>> fit.contrast({"x": [3.0]}, {"x": [1.0]})["mean"].round(1).tolist()
+        [3.9]
         """
         check(self, "contrast")
         choice("contrast", "kind", kind, ("link", "mean"))
@@ -128,6 +136,17 @@ class FitEffects(FitTables):
         pandas frame
             term, contrast, the columns of ``by``, and those of ``means`` with p_above_0, of ratios p_above_1.
             Estimates of ratios are medians, their std_error is to first order.
+
+        Examples
+        --------
+        >>> import fenchel, pandas as pd
+        >>> data = pd.DataFrame({"y": [1.0, 2.0, 3.0, 5.0, 4.0, 6.0], "f": list("aabbcc")})
+        >>> fit = fenchel.fit("y ~ f", data, "gaussian", accuracy="fast")
+        >>> fit.comparisons("f", scale="link")[["contrast", "estimate"]].round(1)
+          contrast  estimate
+        0    b - a       2.5
+        1    c - a       3.5
+        2    c - b       1.0
         """
         question = self._question("comparisons", by, at, data, weights, scale, groups, interval, simultaneous)
         return marginal_means.comparisons(self, name, question, kind, contrast, step)
@@ -149,6 +168,15 @@ class FitEffects(FitTables):
 
         ``at={"x": [1, 2]}`` takes the slope along x at these values, else where the rows are, or at its mean with other
         weights. Beside ``(x|g)`` it is the population's, or with ``groups="own"`` the average of the rows' own.
+
+        Examples
+        --------
+        >>> import fenchel, pandas as pd
+        >>> data = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "y": [1.1, 2.9, 5.1, 6.9]})
+        >>> fit = fenchel.fit("y ~ x", data, "gaussian", accuracy="fast")
+        >>> fit.slopes("x")[["term", "estimate"]].round(1)
+          term  estimate
+        0    x       2.0
         """
         question = self._question("slopes", by, at, data, weights, scale, groups, interval, simultaneous)
         return marginal_means.slopes(self, name, question)

@@ -211,6 +211,20 @@ class FitTables:
         """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval.
 
         Of labels of several kinds those of each class against the reference, of a hurdle those of each part.
+
+        Examples
+        --------
+        >>> import fenchel, pandas as pd
+        >>> data = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "y": [1.1, 2.9, 5.1, 6.9]})
+        >>> fit = fenchel.fit("y ~ x", data, "gaussian", accuracy="fast")
+        >>> fit.coefficients["mean"].round(1).to_dict()
+        {'Intercept': 1.1, 'x': 2.0}
+        >>> fit.covariance.shape, fit.cov_params().equals(fit.covariance)
+        ((2, 2), True)
+        >>> fit.hyperparameters.index.tolist()
+        [('noise', 'sd')]
+        >>> fit.priors.loc["noise", "prior"].tolist(), fit.model.priors.equals(fit.priors)
+        (['log sd ~ N(0.4388, 3^2)'], True)
         """
         return tables.over_parts(self, tables.coefficients)
 
@@ -225,6 +239,13 @@ class FitTables:
         """Each special term as a frame, one row a level: by its text, ``"(1|g)"``, or by its column, ``"g"``.
 
         Of an iterative engine ``sd_error`` is what probes leave unknown of the sd.
+
+        Examples
+        --------
+        >>> import fenchel, pandas as pd
+        >>> data = pd.DataFrame({"g": list("aabbcc"), "y": [1.0, 1.2, 2.0, 2.2, 3.0, 3.2]})
+        >>> fenchel.fit("y ~ (1|g)", data, "gaussian", accuracy="fast").effects["g"]["mean"].round(1).to_dict()
+        {'a': -1.0, 'b': 0.0, 'c': 1.0}
         """
         return tables.Effects(self)
 

@@ -181,6 +181,15 @@ class FittedModel(FamiliarNames, Stored):
         """P(T > t) of new rows at ``times``, of "cox", "weibull" and "exponential": a row each, a column for each time.
 
         With ``interval`` the columns are mean, lower and upper of each time. By ``size`` joint draws.
+
+        Examples
+        --------
+        >>> import fenchel, pandas as pd
+        >>> data = pd.DataFrame({"t": [1.0, 2.0, 3.0, 4.0], "seen": [1, 1, 1, 0]})
+        >>> fit = fenchel.fit("cens(t, seen) ~ 1", data, "exponential", accuracy="fast")
+        >>> fit.survival({"t": [1.0]}, [1.0, 5.0]).round(1)
+        time  1.0  5.0
+        0     0.8  0.3
         """
         check(self, "survival")
         self._check_table("survival", new)
