@@ -87,8 +87,8 @@ print(f"a straight line puts {with_their_party(z):.1%} of the members with their
 #
 # What scikit-learn finds
 # -----------------------
-# ``FactorAnalysis`` takes yes and no for numbers with normal noise, and needs every entry: missing votes are filled with
-# the most frequent one.
+# ``FactorAnalysis`` takes yes and no for numbers with normal noise, and needs every entry: missing votes are filled
+# with the most frequent one.
 
 filled = SimpleImputer(strategy="most_frequent").fit_transform(votes.X)
 theirs = FactorAnalysis(2, random_state=0).fit_transform(filled)

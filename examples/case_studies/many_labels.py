@@ -92,5 +92,5 @@ rows = {name: {"error": kept[name]["error"], "mean log score": kept[name]["score
 print(pd.DataFrame(rows).T.round(4).to_string())
 
 # %%
-# Trees do better on this table. One reason may be that categories are numbers here, and that sharp steps occur. A million labels on a GPU, with a
-# certificate, are in :doc:`/benchmarks`.
+# Trees do better on this table. One reason may be that categories are numbers here, and that sharp steps occur. A
+# million labels on a GPU, with a certificate, are in :doc:`/benchmarks`.
