@@ -1,6 +1,6 @@
 """Every link and picture of the built site that stays on it leads somewhere: ``python docs/check_links.py FOLDER``.
 
-Files and anchors are checked; addresses of other sites are not.
+Files and anchors are checked; addresses of other sites are not. No page holds a path of the machine that built it.
 """
 
 import sys
@@ -45,7 +45,20 @@ def broken(folder: Path) -> list[str]:
     return out
 
 
+def with_paths(folder: Path) -> list[str]:
+    """``page: path`` for each page that holds the folder of this repository, of this Python or of the user."""
+    places = {str(place) for place in (Path(__file__).resolve().parent.parent, Path(sys.prefix), Path.home())}
+    places |= {place + "/" for place in places if place.count("/") == 1}
+    places = {place for place in places if place.count("/") > 1}
+    return [
+        f"{path.relative_to(folder)}: {place}"
+        for path in sorted(folder.rglob("*.html"))
+        for place in sorted(places)
+        if place in path.read_text(encoding="utf-8")
+    ]
+
+
 if __name__ == "__main__":
-    found = broken(Path(sys.argv[1]))
-    print("\n".join(found) or "every link of the site leads somewhere")
+    found = broken(Path(sys.argv[1])) + with_paths(Path(sys.argv[1]))
+    print("\n".join(found) or "every link of the site leads somewhere, and no page holds a path of this machine")
     sys.exit(bool(found))

@@ -1,7 +1,9 @@
 """How Sphinx builds the site: ``make docs`` writes ``docs/_build/html``, offline, with no warning left over."""
 
+import logging
 import re
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 
@@ -58,6 +60,10 @@ sphinx_gallery_conf = {  # each script is run while the site is built, and an er
     "min_reported_time": 1e9,
     "copyfile_regex": r".*peers\.json",
 }
+
+# what a page prints holds no path of the machine that builds it
+warnings.formatwarning = lambda message, category, *where: f"{category.__name__}: {message}\n"
+logging.getLogger("fenchel").setLevel(logging.ERROR)  # where compiled loops are kept
 
 html_theme = "pydata_sphinx_theme"
 html_title = "fenchel"

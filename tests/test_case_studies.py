@@ -4,6 +4,7 @@ import json
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fenchel import gates
@@ -31,7 +32,7 @@ def run(page, monkeypatch):
 def test_a_case_study_runs(page, monkeypatch, capsys):
     names = run(page, monkeypatch)
     for value in names.values():
-        assert getattr(value, "converged", True)
+        assert np.all(getattr(value, "converged", True))  # a table of fits has a column of them
     printed = capsys.readouterr().out
     assert printed
     peers = json.loads((FOLDER / "peers.json").read_text())

@@ -43,8 +43,10 @@ plt.show()
 # %%
 # The model
 # ---------
-# .. math:: P(\text{answer} \le k) = \frac{1}{1 + e^{\eta - b_k}}, \qquad
-#    \eta = \beta_1\,\text{anger} + \beta_2\,\text{male} + \beta_3\,\text{want} + u_{\text{person}} + v_{\text{item}}
+# .. math::
+#
+#    P(\text{answer} \le k) &= \frac{1}{1 + e^{\eta - b_k}} \\
+#    \eta &= \beta_1\,\text{anger} + \beta_2\,\text{male} + \beta_3\,\text{want} + u_{\text{person}} + v_{\text{item}}
 #
 # A large :math:`\eta` makes the higher answers likelier. The cutpoints :math:`b_0 < b_1` are where no ends and yes
 # begins. Persons have levels of their own, and so have questions.
