@@ -162,7 +162,7 @@ class SiteRows:
 
     def at(self, theta: np.ndarray) -> SitePlace:
         """Evaluate; ``ValueError`` where that fails."""
-        K = self.family.matrix(theta)
+        K = np.asarray(self.family.matrix(theta))
         self.n_evaluations += 1
         b, lam = self._start(theta, K)
         point = self._climbed(K, SitePoint(self, K, b, lam, lam))
