@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from .. import gates
 from ..likelihoods.bounds import Loss
 from ..linalg import dense
 from ..linalg.arrays import is_numpy, to_numpy
@@ -170,7 +171,7 @@ class SiteRows:
         sites = np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
         others = [each for each in self.known if np.any(each[0] != theta)]
         self.known = [*others[-theta.size :], (np.array(theta), sites)]
-        G = dense.symmetrised(dense.scale_symmetric(point.__dict__.pop("Binv"), point.root))
+        G = dense.symmetrised(dense.scale_symmetric(point.Binv, point.root))
         G *= -0.5
         G += (0.5 * point.beta)[:, None] * point.beta
         of_prior, pull = self.evidence.log_prior(theta)
@@ -192,7 +193,7 @@ def site_rows(evidence: Evidence) -> SiteRows | None:
     """Of few rows of labels, all of them seen, with one predictor under a kernel; None of others."""
     family, likelihood = evidence.family, evidence.likelihood
     bound = likelihood.objective
-    few = not evidence.is_large and evidence.start.size == evidence.n_family > 0
+    few = len(evidence.targets.y) <= gates.SITE_ROWS and evidence.start.size == evidence.n_family > 0
     if not (few and type(family) is KernelCovariance and family.design is None and is_numpy(family.X)):
         return None
     one = (
