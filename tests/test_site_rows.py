@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from fenchel.hyperparameters import Evidence, KernelCovariance, learn
@@ -69,13 +70,15 @@ def test_weights_and_repeated_rows_end_where_a_finer_search_does(bound, repeated
     assert abs(found.objective - plain.objective) < 1e-8 * abs(plain.objective)
 
 
-def test_a_search_goes_on_beyond_the_limit_of_one_run():
-    """Labels that a plane parts: the constant grows by more than four e-folds, with few evaluations at the limit."""
-    y = (X[:, 0] > 0.0).astype(float)
-    begun = evidence_of(BernoulliLogit("tilted"), y)
-    end = quick_start(begun, np.array([-4.0, 0.0]), 1e-3)
-    assert end[0] > 0.0
-    assert begun.n_evaluations < 60
+@pytest.mark.parametrize(("n", "start"), [(60, [-4.0, 0.0]), (120, [0.0, 1.7])])
+def test_a_search_goes_on_beyond_the_limit_of_one_run(n, start):
+    """The constant ends more than four e-folds away, and few evaluations are spent at the limit."""
+    table, y = load_breast_cancer(return_X_y=True)
+    Z = (table[:n] - table[:n].mean(axis=0)) / table[:n].std(axis=0)
+    begun = Evidence(BernoulliLogit("tilted"), KernelCovariance(KERNEL, Z, level=5.0), y[:n].astype(float))
+    end = quick_start(begun, np.array(start), 1e-3)
+    assert end[0] - start[0] > 4.0
+    assert begun.n_evaluations < 35
     assert np.abs(begun(end)[1]).max() < 1e-3
 
 

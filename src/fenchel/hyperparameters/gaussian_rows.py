@@ -210,7 +210,7 @@ def walk(
 
         def stop(at: np.ndarray, box: np.ndarray = box) -> None:
             # at a limit the slope stays steep, and fits stay loose: what is left to find there is below their errors
-            if near(at) or (known is None and is_limited(at, box)):
+            if near(at) or (known is None and is_limited(best.theta, box)):
                 raise StopIteration
 
         options = {"maxiter": left, "gtol": scale * gtol, "ftol": SearchOptions().ftol}
