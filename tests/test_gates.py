@@ -111,6 +111,13 @@ def points_or_neighbours():
     return np.r_[model.elbo_, model.predict(rows[:5])]
 
 
+def labels_learned():
+    from sklearn.gaussian_process.kernels import RBF
+
+    model = fenchel.estimators.GaussianProcessClassifier(1.0 * RBF(1.0)).fit(X, LABELS)
+    return np.r_[model.elbo_, model.kernel_.theta]
+
+
 def dial():
     return formula("y ~ x", "poisson", accuracy="auto")
 
@@ -122,6 +129,7 @@ CASES = {
     "WHOLE_MATRIX": (dense, 10, 1000, 1e-9),
     "LAUUM_ALONE": (dense, 10, 1000, 1e-9),
     "WRITTEN_OUT": (features, 10, 1000, 1e-7),
+    "SITE_ROWS": (labels_learned, 10, 1000, 1e-3),
     "MANY_ROWS": (formula, 10, 1000, 1e-4),
     "DUAL_JUDGES_STARTS": (formula, 10, 1000, 1e-4),
     "BOUNDED_GAP": (lambda: dense(BernoulliLogit("tilted"), LABELS), 10, 1000, 1e-6),

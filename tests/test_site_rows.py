@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from fenchel.hyperparameters import Evidence, KernelCovariance, learn
@@ -48,8 +49,37 @@ def test_a_search_ends_where_it_did_without_it(bound):
     assert np.allclose(found.theta, plain.theta, atol=5e-3)
     # one certified fit, from the marginals that were found
     begun = evidence_of(BernoulliLogit(bound), LABELS)
-    Search(begun, 100, 1e-3, None).run(quick_start(begun, begun.start, 1e-3))
+    start = quick_start(begun, begun.start, 1e-3)
+    before = begun.n_evaluations
+    Search(begun, 100, 1e-3, None).run(start)
+    assert begun.n_evaluations - before <= 2
     assert np.abs(begun.solution.elbo - found.solution.elbo) < 1e-5
+
+
+@pytest.mark.parametrize("bound", ["exact", "tilted"])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_weights_and_repeated_rows_end_where_a_finer_search_does(bound, repeated):
+    times = 1 + np.arange(40) % 3
+    rows, weights = (np.repeat(np.arange(40), times), None) if repeated else (np.arange(40), times.astype(float))
+    family, y = KernelCovariance(KERNEL, X[rows], level=5.0), LABELS[rows]
+    found = learn(BernoulliLogit(bound), family, y, weights=weights)
+    finer = Evidence(BernoulliLogit(bound), family, y, weights=weights)
+    plain = Search(finer, 100, 1e-6, None).run(finer.start)
+    assert found.converged
+    assert np.allclose(found.theta, plain.theta, atol=1e-3)
+    assert abs(found.objective - plain.objective) < 1e-8 * abs(plain.objective)
+
+
+@pytest.mark.parametrize(("n", "start"), [(60, [-4.0, 0.0]), (120, [0.0, 1.7])])
+def test_a_search_goes_on_beyond_the_limit_of_one_run(n, start):
+    """The constant ends more than four e-folds away, and few evaluations are spent at the limit."""
+    table, y = load_breast_cancer(return_X_y=True)
+    Z = (table[:n] - table[:n].mean(axis=0)) / table[:n].std(axis=0)
+    begun = Evidence(BernoulliLogit("tilted"), KernelCovariance(KERNEL, Z, level=5.0), y[:n].astype(float))
+    end = quick_start(begun, np.array(start), 1e-3)
+    assert end[0] - start[0] > 4.0
+    assert begun.n_evaluations < 35
+    assert np.abs(begun(end)[1]).max() < 1e-3
 
 
 def test_other_rows_are_left_to_the_search():

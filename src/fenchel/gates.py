@@ -15,6 +15,7 @@ LAUUM_ALONE = 800  # rows below which LAPACK's lauum is faster on one thread, 20
 WRITTEN_OUT = 256  # rows up to which products with Vt written out are cheaper than passes over the features
 
 # -- fits ----------------------------------------------------------------------------------------------
+SITE_ROWS = 256  # rows of labels up to which a search begins on plain arrays; beyond, certified fits are as fast
 MANY_ROWS = 1_000  # rows from which theta is searched by Newton's steps and steps go straight in tau
 DUAL_JUDGES_STARTS = 10_000  # rows from which a start is judged by its dual too: the default one is five steps away
 BOUNDED_GAP = 30_000  # rows from which the gap is bounded from its slope, never below the gap

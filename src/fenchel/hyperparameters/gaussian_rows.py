@@ -37,6 +37,7 @@ from .search import SearchOptions, wall
 from .site_rows import SiteRows, site_rows
 
 LOG_2PI = math.log(2.0 * math.pi)
+SLOPE_LEFT = 0.1  # of the slope at which a search ends: what is left where it begins, of rows of labels
 MOST_HYPERPARAMETERS = 16  # of a kernel: each costs another kernel for the curvature
 STEP = 1e-5  # of theta, in differences of kernels
 FIRST_RADIUS = 1.0  # log units
@@ -188,9 +189,8 @@ def walk(
     def near(at: np.ndarray) -> bool:
         return known is not None and float(np.abs(at - known.theta).max()) < SAME_PEAK
 
-    def stop(at: np.ndarray) -> None:
-        if near(at):
-            raise StopIteration
+    def is_limited(at: np.ndarray, box: np.ndarray) -> bool:
+        return bool(((at[:, None] == box) & (at[:, None] != rows.evidence.bounds)).any())
 
     while left > 0 and not near(best.theta):
         begun, scale = best, 1.0 / max(1.0, float(np.linalg.norm(best.gradient)))
@@ -207,11 +207,16 @@ def walk(
             return -scale * place.value, -scale * place.gradient
 
         box = np.clip(np.stack([begun.theta - limit, begun.theta + limit], axis=1), low[:, None], high[:, None])
+
+        def stop(at: np.ndarray, box: np.ndarray = box) -> None:
+            # at a limit the slope stays steep, and fits stay loose: what is left to find there is below their errors
+            if near(at) or (known is None and is_limited(best.theta, box)):
+                raise StopIteration
+
         options = {"maxiter": left, "gtol": scale * gtol, "ftol": SearchOptions().ftol}
         how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": box, "callback": stop, "options": options}
         left -= max(1, minimize(negative, begun.theta, **how).nit)
-        ended = best.theta[:, None]
-        if not ((ended == box) & (ended != rows.evidence.bounds)).any() or not best.value > begun.value:
+        if not is_limited(best.theta, box) or not best.value > begun.value:
             break  # not at the limit of one run
     return best
 
@@ -250,7 +255,7 @@ def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float) -> Place | N
 
 
 def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: int = MOST_WALKED) -> np.ndarray:
-    """Where a search that would begin at theta may begin, with half of the slope to spare.
+    """Where a search that would begin at theta may begin, with slope to spare.
 
     That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way. Rows that are not
     Gaussian are searched by L-BFGS alone.
@@ -259,7 +264,7 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
     if sites is not None:
         try:
             with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
-                end = walk(sites, theta, 0.5 * gtol, left=max_iter)
+                end = walk(sites, theta, SLOPE_LEFT * gtol, left=max_iter)
         except ValueError:  # beyond double precision, or left to the search
             return theta
         finally:

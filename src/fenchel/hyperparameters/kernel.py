@@ -177,7 +177,7 @@ class KernelCovariance(Family):
     def _kept(self) -> KeptDistances | None:
         """The distances of few rows, where the kernel is of them alone."""
         few = is_numpy(self.X) and self.X.shape[0] <= gates.WHOLE_MATRIX
-        return KeptDistances.of(self.kernel, self.X) if few else None
+        return KeptDistances.of(self.kernel, to_numpy(self.X)) if few else None
 
     def _set(self, theta: np.ndarray) -> Any:
         """One copy of the kernel, set to theta."""
@@ -243,7 +243,7 @@ class KernelCovariance(Family):
         theta = np.asarray(theta, dtype=np.float64)
         if self._kept is not None:
             whole = self.matrix(theta) if Sigma is None else Sigma
-            return self._kept.slopes(theta, G, self.without_trend(whole))
+            return self._kept.slopes(theta, to_numpy(G), to_numpy(self.without_trend(whole)))
         return contract(self._set(theta), self.X, G, None if Sigma is None else self.without_trend(Sigma))
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:

@@ -71,7 +71,8 @@ def learn(
     tol : float
         Relative gap of the inner fits.
     max_iter : int
-        Iterations of the search, each start.
+        Iterations of the search, each start. A search of few rows of labels first takes as many at most without
+        certified fits, which ``callback`` does not hear.
     gtol : float
         It ends where no slope within the bounds exceeds this, in nats for an e-fold of a hyperparameter.
     progress : bool

@@ -11,10 +11,11 @@ seen, rounding, a rise that fails) is left to that search, from the start that i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .. import gates
 from ..likelihoods.bounds import Loss
 from ..linalg import dense
 from ..linalg.arrays import is_numpy, to_numpy
@@ -59,22 +60,22 @@ class SitePoint:
         except dense.NotPositiveDefinite:
             return
         log_det, Linv = dense.log_det(L), dense.triangular_inverse(L)
-        self.rho = (1.0 - dense.column_squares(Linv)) / lam
-        self.Binv = dense.inverse_from(Linv)
+        self.rho = np.asarray((1.0 - dense.column_squares(Linv)) / lam)
+        self.Binv = np.asarray(dense.inverse_from(Linv))
         if b is not None:  # beta = lam h - b,  h = mt + Vt (b - lam mt)
             Kv = dense.multiply_symmetric(K, lam * owner.mt - b)
             inner = self.root * dense.multiply_symmetric(self.Binv, self.root * Kv)
             beta = lam * (owner.mt - Kv + dense.multiply_symmetric(K, inner)) - b
         fall = dense.multiply_symmetric(K, beta)
-        self.beta, self.h = beta, owner.mt - fall
+        self.beta, self.h = beta, np.asarray(owner.mt - fall)
         self.loss = owner.loss(self.h, self.rho)
         self.r, self.d = beta - self.loss.alpha, lam - self.loss.lam
-        value = -0.5 * (log_det - float(lam @ self.rho) + float(beta @ fall)) - float(self.loss.value.sum())
+        value = -0.5 * (log_det - float(lam @ self.rho) + float(beta @ fall)) - float(np.sum(to_numpy(self.loss.value)))
         self.value = value if np.isfinite(value) else -np.inf
 
     def covariance(self) -> np.ndarray:
         """Vt, its lower triangle."""
-        return dense.set_diagonal(-dense.scale_symmetric(self.Binv.copy(), 1.0 / self.root), self.rho)
+        return np.asarray(dense.set_diagonal(-dense.scale_symmetric(self.Binv.copy(), 1.0 / self.root), self.rho))
 
 
 class SiteRows:
@@ -108,7 +109,7 @@ class SiteRows:
         """b and lam on the plane through the last fits, or by the slopes at the prior mean."""
         if not self.known:
             loss = self.loss(self.mt, np.minimum(np.diagonal(K), 1.0))
-            return loss.lam * self.mt - loss.alpha, loss.lam
+            return np.asarray(loss.lam * self.mt - loss.alpha), np.asarray(loss.lam)
         here, sites = self.known[-1]
         if len(self.known) > 1:
             steps = np.array([there - here for there, _ in self.known[:-1]])
@@ -141,11 +142,11 @@ class SiteRows:
         n, loss, squares = len(point.h), point.loss, Vt * Vt
         bend = loss.hh - point.lam
 
-        def solve(v: np.ndarray) -> np.ndarray:
+        def solve(v: Any) -> Any:
             first = dense.multiply_symmetric(Vt, v[:n])
             return np.concatenate([first, 2.0 * dense.multiply_symmetric(squares, v[n:])])
 
-        def remainder(x: np.ndarray) -> np.ndarray:
+        def remainder(x: Any) -> Any:
             dh, drho = x[:n], x[n:]
             return np.concatenate([bend * dh + loss.hr * drho, loss.hr * dh + loss.rr * drho])
 
@@ -170,7 +171,7 @@ class SiteRows:
         sites = np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
         others = [each for each in self.known if np.any(each[0] != theta)]
         self.known = [*others[-theta.size :], (np.array(theta), sites)]
-        G = dense.symmetrised(dense.scale_symmetric(point.__dict__.pop("Binv"), point.root))
+        G = dense.symmetrised(dense.scale_symmetric(point.Binv, point.root))
         G *= -0.5
         G += (0.5 * point.beta)[:, None] * point.beta
         of_prior, pull = self.evidence.log_prior(theta)
@@ -192,7 +193,7 @@ def site_rows(evidence: Evidence) -> SiteRows | None:
     """Of few rows of labels, all of them seen, with one predictor under a kernel; None of others."""
     family, likelihood = evidence.family, evidence.likelihood
     bound = likelihood.objective
-    few = not evidence.is_large and evidence.start.size == evidence.n_family > 0
+    few = len(evidence.targets.y) <= gates.SITE_ROWS and evidence.start.size == evidence.n_family > 0
     if not (few and type(family) is KernelCovariance and family.design is None and is_numpy(family.X)):
         return None
     one = (

@@ -11,7 +11,8 @@ closed expectation,
 
 with b^2 = c^2 + rho, so one matrix of normal densities times one table of remainders gives everything. Compiled loops
 sum the nodes of many rows, and where the variance is below 1e-3 three terms of the Taylor series, whose coefficients
-are polynomials in sigma. Rows so far in a tail that their mass lies beyond the table are left to panel quadrature.
+are polynomials in sigma. Few rows whose variances all exceed 0.25 share one table, of half the spacing where one of
+them is below 1. Rows so far in a tail that their mass lies beyond the table are left to panel quadrature.
 """
 
 from __future__ import annotations
