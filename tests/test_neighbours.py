@@ -1,6 +1,7 @@
 """Gaussian processes by nearest neighbours: Vecchia's approximation written out, and the process itself."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fenchel import gates
 from fenchel.cross_kernels import cross, cross_slopes, variance_slopes, variances
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
 from fenchel.estimators.gaussian_process import KernelLatent
+from fenchel.estimators.latent import Latent
 from fenchel.estimators.neighbours_latent import NeighboursLatent, by_neighbours
 from fenchel.gmrf import MarkovField
 from fenchel.gmrf.kernel_neighbours import NUGGET, NeighbourCovariance
@@ -213,6 +215,31 @@ def test_rows_that_agree_and_constant_columns():
         alone = make(1.0 * RBF(1.0), **held).fit(rows, y[: len(rows)])
         exact = make(1.0 * RBF(1.0), approximation=None, optimizer=None).fit(rows, y[: len(rows)])
         np.testing.assert_allclose(alone.predict(NEW), exact.predict(NEW), rtol=1e-5)
+
+
+def test_noise_held_at_several_levels(monkeypatch):
+    """Where a search with the noise does not converge: lengths move from level to level, and rows keep their order."""
+    plain = Latent.learn
+
+    def learn(self, target, family, own, **options):
+        found = plain(self, target, family, own, **options)
+        return replace(found, converged=found.converged and not own)
+
+    monkeypatch.setattr(Latent, "learn", learn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the length of the second column is at its bound
+        few = GaussianProcessRegressor(KERNEL, approximation="neighbours", n_neighbors=69).fit(X, F)
+    assert few.converged_
+    np.testing.assert_allclose(few.predict(X), F, atol=1e-3)
+
+
+def test_a_value_that_is_known_to_be_0():
+    """DotProduct(0) at the origin has no variance."""
+    rows, y = np.vstack([X, [[0.0, 0.0]]]), np.append(COUNTS, 1)
+    kernel, held = DotProduct(0.0, "fixed"), {"optimizer": None}
+    few = GaussianProcessPoissonRegressor(kernel, approximation="neighbours", n_neighbors=20, **held).fit(rows, y)
+    exact = GaussianProcessPoissonRegressor(kernel, approximation=None, **held).fit(rows, y)
+    np.testing.assert_allclose(few.predict(NEW), exact.predict(NEW), rtol=1e-4)
 
 
 def test_a_file_keeps_it_and_theta_is_integrated_out(tmp_path):

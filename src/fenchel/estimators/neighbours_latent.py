@@ -99,6 +99,7 @@ class NeighboursLatent(KernelLatent):
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
         began = time.perf_counter()
         options["tol"] = max(LEARNING_TOL, options["tol"])
+        self.lengths = family.lengths  # type: ignore[attr-defined]  # noise held at several levels keeps the order
         for left in range(_ROUNDS - 1, -1, -1):
             found = super().learn(target, family, own, **options)
             theta = found.theta[: self.kernel.n_dims]
@@ -128,10 +129,11 @@ class NeighboursLatent(KernelLatent):
         def more() -> list[dict[str, float]]:
             now, out = time.perf_counter(), [{"n_neighbors": m, "elbo": found.solution.elbo, "seconds": spent}]
             if not family.is_exact:
-                twice = self._with_neighbours(2 * m, family.lengths)
+                twice = min(2 * m, len(family.process.X) - 1)
                 held = {name: options[name] for name in ("weights", "tol") if name in options}
-                fit = fitted_at(replace(target, likelihood=found.likelihood), twice, theta, **held)
-                out.append({"n_neighbors": 2 * m, "elbo": fit.solution.elbo, "seconds": time.perf_counter() - now})
+                likely = replace(target, likelihood=found.likelihood)
+                fit = fitted_at(likely, self._with_neighbours(twice, family.lengths), theta, **held)
+                out.append({"n_neighbors": twice, "elbo": fit.solution.elbo, "seconds": time.perf_counter() - now})
             return out
 
         self.stages = searched("more neighbours", more, lambda rows: {"stages": rows}, lambda kept: kept["stages"])
