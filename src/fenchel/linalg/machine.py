@@ -202,7 +202,7 @@ def reused_memory() -> Iterator[None]:
 
 
 def empty(*shape: int) -> np.ndarray:
-    """As ``np.empty``; within ``reused_memory`` from a buffer that no array looks at any more, if one is large enough."""
+    """As ``np.empty``; within ``reused_memory`` from a buffer that no array looks at any more, if one fits."""
     pool, size = vars(_buffers).get("pool"), prod(shape)
     if pool is None or size < _MAPPED:
         return np.empty(shape)
