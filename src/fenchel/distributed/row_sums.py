@@ -105,7 +105,7 @@ def row_losses(chunk: Chunk, at: At) -> RowLosses:
 def chunk_sums(chunk: Chunk, at: At, local: RowLosses, slopes: bool) -> Sums:
     """The sums of a chunk at q, given the losses of its rows there."""
     W, h, rho, likelihood, rows, w = chunk.design, local.h, local.rho, local.likelihood, local.rows, local.w
-    grams = [W.gram(lam) for lam in local.lam.T]
+    grams = [np.asarray(W.gram(lam)) for lam in local.lam.T]
     gram = np.stack(grams) if len(grams) > 1 else grams[0][None]
     out = Sums(
         value=float(np.sum(local.value)),
