@@ -11,11 +11,12 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import fenchel
 import fenchel.estimators.dask_rows as door
 from fenchel.distributed import Interrupted
-from fenchel.estimators import BayesianPoissonRegression
+from fenchel.estimators import BayesianPoissonRegression, GaussianProcessPoissonRegressor
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -142,6 +143,30 @@ def test_a_lost_worker_does_not_change_a_model(clusters, rows, tmp_path):
     assert abs(fit.elbo - whole.elbo) < 1e-10
     np.testing.assert_allclose(fit.theta, whole.theta, atol=1e-10)
     np.testing.assert_allclose(fit.coefficients, whole.coefficients, atol=1e-10)
+
+
+def test_a_lost_worker_does_not_change_a_process(clusters, rows, tmp_path):
+    """In the third pass, while theta is searched."""
+    made, y = rows
+    options = {"n_inducing": 10, "approximation": "inducing", "loss": 1.0}
+    kernel = ConstantKernel(1.0) * RBF(2.0)
+
+    def process(*given):
+        return GaussianProcessPoissonRegressor(kernel, **options).fit(made(*given), y)
+
+    whole = process()
+    passes = whole.solution_.n_passes
+    assert passes > 3
+    with distributed.Client(clusters[1][1], set_as_default=True):
+        found = process("worker", 2 * PARTS + 3)
+        read = len((tmp_path / "worker.log").read_text().split())
+    assert PARTS * passes < read <= PARTS * (passes + 1)
+    assert found.solution_.n_passes == passes
+    assert abs(found.elbo_ - whole.elbo_) < 1e-10 * abs(whole.elbo_)
+    np.testing.assert_allclose(found.kernel_.theta, whole.kernel_.theta, rtol=0, atol=1e-10)
+    at = np.random.default_rng(2).normal(size=(50, D))
+    for a, b in zip(found.latent_mean_and_variance(at), whole.latent_mean_and_variance(at), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
 def assert_same(found, whole):

@@ -279,6 +279,33 @@ def test_one_thread_is_counted_over_threads_of_python():
         machine._set(own)
 
 
+def test_memory_is_used_again_once_no_array_looks_at_it():
+    assert not np.shares_memory(machine.empty(300, 300), machine.empty(300, 300))
+    with machine.reused_memory():
+        first = machine.empty(300, 300)
+        place = first.ctypes.data
+        corner = first[:2, :2].T  # a view of a view keeps it
+        del first
+        corner[:] = 1.0
+        other = machine.empty(300, 299)
+        other[:] = 2.0
+        assert (corner == 1.0).all()
+        assert other.ctypes.data != place
+        del corner
+        again = machine.empty(299, 300)
+        assert again.ctypes.data == place
+        assert not np.shares_memory(again, other)
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(machine.empty(300, 300)))
+        thread.start()
+        thread.join()
+        with machine.reused_memory():  # one within another has buffers of its own
+            seen.append(machine.empty(300, 300))
+        assert not any(np.shares_memory(a, b) for a in seen for b in (again, other))
+        kept = machine.empty(300, 300)
+    assert not np.shares_memory(kept, machine.empty(300, 300))
+
+
 @pytest.mark.parametrize("state", ["L", "L^-1", "B^-1", "Vt", "nothing"])
 def test_inverse_of_a_factor_in_every_state(state):
     rng = np.random.default_rng(0)

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from .linalg.arrays import Array, asarray, is_numpy, library_of, namespace, to_numpy
+from .linalg.machine import empty
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -83,7 +84,7 @@ def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) ->
             return np.asarray(cdist(X, Z, "sqeuclidean"))
         from .linalg._pair_loops import squared_distances as loop
 
-        out = np.empty((X.shape[0], Z.shape[0]))
+        out = empty(X.shape[0], Z.shape[0])
         loop(X, np.ascontiguousarray(to_numpy(Z).T), out)
         return out
     if X.ndim == 2:
@@ -114,6 +115,14 @@ def _free(kernel: Kernel, name: str) -> bool:
 
 def _sum(x: Array) -> float:
     return float(namespace(x).sum(x))
+
+
+def _times(T: Array, value: Array) -> Array:
+    return np.multiply(T, value, out=empty(*T.shape)) if is_numpy(T) else T * value
+
+
+def _inner(T: Array, value: Array) -> float:
+    return float(np.einsum("ij,ij->", T, value)) if is_numpy(T) else _sum(T * value)
 
 
 def _ones(X: Array) -> Array:
@@ -217,7 +226,7 @@ def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any]
             return []
         own, lengths = profile_of(k), lengths_of(k)
         if own.weight is own.value:
-            return _length_slopes(k, X, Z, T * _known_value(k, X, Z, known), lengths)
+            return _length_slopes(k, X, Z, _times(T, _known_value(k, X, Z, known)), lengths)
         weight = own.weight(squared_distances(X, Z, lengths, own.smooth))
         weight *= T
         return _length_slopes(k, X, Z, weight, lengths)
@@ -313,7 +322,7 @@ def _product_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -
     out, value = list[float](), _known_value(k, X, Z, known)
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
         if type(one).__name__ == "ConstantKernel":
-            out += [_sum(T * value)] if _free(one, "constant_value") else []
+            out += [_inner(T, value)] if _free(one, "constant_value") else []
         elif type(other).__name__ == "ConstantKernel":
             if _node(one) in (_RBF, _SCALED_RBF):  # reads T o value alone: off by c in opposite directions
                 out += list(cross_slopes(one, X, Z, T, value))

@@ -19,7 +19,7 @@ import numpy as np
 from ..cross_kernels import cross, cross_slopes, variance_slopes, variances
 from ..hyperparameters.inducing_covariance import InducingCovariance, point_slopes
 from ..likelihoods.base import Likelihood
-from ..linalg.machine import one_thread
+from ..linalg.machine import empty, one_thread, reused_memory
 from ..linalg.matrix_designs import Dense
 from ..marginals import NormalMarginals
 from ..priors.base import NewRows
@@ -127,14 +127,15 @@ def inducing_sums(
     kernel, Z, M = rows.kernel, rows.points, len(rows.points)
     means = at.mean[:M].T @ rows.U.T
     rest = [(np.eye(len(T)) - T @ T.T)[:, :M] @ rows.U.T for T in at.roots] if slopes else []
-    with np.errstate(all="ignore"), one_thread():
+    with np.errstate(all="ignore"), one_thread(), reused_memory():
         for X, K, chunk in reader.inputs(block):
             local = row_losses(chunk, at)
             each = chunk_sums(chunk, at, local, own)
             if slopes:
-                T = local.alpha @ -means
+                G, (n, L) = chunk.design.toarray(), (len(X), len(Z))
+                T, part = np.matmul(local.alpha, -means, out=empty(n, L)), empty(n, L)
                 for lam, R in zip(local.lam.T, rest, strict=True):
-                    part = chunk.design.toarray() @ R
+                    np.matmul(G, R, out=part)
                     part *= lam[:, None]
                     T += part
                 lam = local.lam.sum(axis=1)

@@ -36,7 +36,7 @@ import numpy as np
 
 from ..checks import optional, problem
 from ..files import Stated, is_loading
-from ..linalg.machine import cores, side_by_side
+from ..linalg.machine import cores, empty, side_by_side
 
 _FAN = 8  # answers that one task adds; more make another level of the tree
 _LOST = ("FutureCancelledError", "KilledWorker", "CommClosedError", "SchedulerClosedError", "ClosedClientError")
@@ -57,8 +57,15 @@ class Sums(dict[Any, Any]):
         out = Sums(self)
         for key, value in other.items():
             mine = out.get(key)
-            out[key] = value if mine is None else mine if value is None else mine + value
+            out[key] = value if mine is None else mine if value is None else _sum_of(mine, value)
         return out
+
+
+def _sum_of(one: Any, other: Any) -> Any:
+    """Their sum; of large arrays in memory that was used before."""
+    if type(one) is np.ndarray and type(other) is np.ndarray and one.shape == other.shape:
+        return np.add(one, other, out=empty(*one.shape)) if one.dtype == other.dtype == np.float64 else one + other
+    return one + other
 
 
 class RowsElsewhere(Stated):
@@ -84,7 +91,7 @@ class Block(dict[str, Any]):
         """Its rows, at most so many at a time."""
         for i in range(0, self.n, rows):
             j = min(self.n, i + rows)
-            out = Block({name: getattr(x, "iloc", x)[i:j] if _has_rows(x) else x for name, x in self.items()})
+            out = Block({name: _by_place(x)[i:j] if _has_rows(x) else x for name, x in self.items()})
             out.number, out.n, out.start = self.number, j - i, self.start + i
             yield out
 
@@ -229,6 +236,11 @@ def _has_rows(x: Any) -> bool:
     return isinstance(x, list | tuple) or np.ndim(x) > 0
 
 
+def _by_place(x: Any) -> Any:
+    """What cuts rows of x by their places: not by their labels, where x is of pandas."""
+    return getattr(x, "iloc", x)
+
+
 def _side_by_side(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The dataframes and series among the columns as delayed blocks of one frame, where they can be put side by side.
 
@@ -289,7 +301,7 @@ def _cut(where: str, name: str, x: Any, sizes: list[int] | None) -> list[Any]:
 
 def _split(where: str, name: str, x: Any, sizes: list[int]) -> list[Any]:
     _check_rows(where, name, rows_of(x), sizes)
-    rows = np.asarray(x) if isinstance(x, list | tuple) else getattr(x, "iloc", x)
+    rows = np.asarray(x) if isinstance(x, list | tuple) else _by_place(x)
     return [rows[i:j] for i, j in pairwise(np.cumsum([0, *sizes]))]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from ..files import Stated
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.design import Design
-from ..linalg.machine import PARALLEL, one_thread
+from ..linalg.machine import PARALLEL, one_thread, reused_memory
 from ..linalg.standardized import ColumnMoments
 from ..priors.base import EPS
 from .partitions import Block, Sums
@@ -80,7 +80,7 @@ def chunk_rows(width: int) -> int:
 def evaluate(block: Block, reader: Reader, points: tuple[At, ...], slopes: bool) -> Sums:
     """The sums of one partition at each point; with ``slopes`` those of the likelihood's own parameters too."""
     out: list[Sums | None] = [None] * len(points)
-    with np.errstate(all="ignore"), one_thread():
+    with np.errstate(all="ignore"), one_thread(), reused_memory():
         for chunk in reader.chunks(block):
             for k, point in enumerate(points):
                 each, before = chunk_sums(chunk, point, row_losses(chunk, point), slopes), out[k]
@@ -105,7 +105,8 @@ def row_losses(chunk: Chunk, at: At) -> RowLosses:
 def chunk_sums(chunk: Chunk, at: At, local: RowLosses, slopes: bool) -> Sums:
     """The sums of a chunk at q, given the losses of its rows there."""
     W, h, rho, likelihood, rows, w = chunk.design, local.h, local.rho, local.likelihood, local.rows, local.w
-    gram = np.stack([W.gram(lam) for lam in local.lam.T])
+    grams = [np.asarray(W.gram(lam)) for lam in local.lam.T]
+    gram = np.stack(grams) if len(grams) > 1 else grams[0][None]
     out = Sums(
         value=float(np.sum(local.value)),
         adjoint=_columns(W.adjoint(local.alpha)),

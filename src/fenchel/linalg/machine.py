@@ -11,14 +11,16 @@ not mix; a block within another counts in both.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
+from math import prod
 from pathlib import Path
-from threading import Lock
+from threading import Lock, local
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +35,7 @@ _FEWEST = 256  # rows of a block: fewer do not repay the call
 _ELEMENTWISE = 8192  # rows of a block for elementwise work
 _SMALL = 1 << 12  # entries up to which BLAS keeps to one thread by itself
 PARALLEL = 1 << 20  # entries from which threads are worth starting
+_MAPPED = 1 << 14  # entries from which the system may map fresh memory for an array
 
 _lock = Lock()
 _held = 0  # how many callers, on any thread of Python, hold BLAS to one thread now
@@ -177,6 +180,37 @@ def in_blocks(n: int, one: Callable[[slice], tuple[Any, ...]]) -> tuple[Any, ...
 
     on_every_core(n, PARALLEL, stretch)
     return tuple(None if x is None else out[id(x)] for x in first)
+
+
+# -- memory that one block of rows after the other uses ---------------------------------------------------
+_buffers = local()
+
+
+@contextmanager
+def reused_memory() -> Iterator[None]:
+    """Within it, on this thread, ``empty`` gives out again the memory of arrays that are gone.
+
+    Where large arrays are mapped afresh, as in the workers of Dask, the pages cost as much time as the work, and
+    several times that where many threads of a process ask for them.
+    """
+    outer = vars(_buffers).get("pool")
+    _buffers.pool = [np.empty(0)]
+    try:
+        yield
+    finally:
+        _buffers.pool = outer
+
+
+def empty(*shape: int) -> np.ndarray:
+    """As ``np.empty``; within ``reused_memory`` from a buffer that no array looks at any more, if one fits."""
+    pool, size = vars(_buffers).get("pool"), prod(shape)
+    if pool is None or size < _MAPPED:
+        return np.empty(shape)
+    counts = [sys.getrefcount(buffer) for buffer in pool]  # the first is never given out: nothing looks at it
+    free = [k for k, count in enumerate(counts) if count == counts[0] and size <= pool[k].size <= 2 * size]
+    if not free:
+        pool.append(np.empty(size))
+    return np.asarray(pool[min(free, key=lambda k: pool[k].size) if free else -1][:size].reshape(shape))
 
 
 # -- how much linear algebra was done ----------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ..checks import finite, numeric, problem
 from .arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from .dense import asarray_index
 from .design import HOST, Design
-from .machine import PARALLEL, block_rows, blocks, on_every_core
+from .machine import PARALLEL, block_rows, blocks, empty, on_every_core
 
 _LARGE = 1 << 24  # entries of a block where the library has its own ways
 
@@ -102,7 +102,7 @@ class Dense(Matrix):
         out = np.empty(self.shape[0])
 
         def stretch(start: int, stop: int) -> None:
-            scratch = np.empty((min(block_rows(width), stop - start), width))
+            scratch = empty(min(block_rows(width), stop - start), width)
             for some in blocks(start, stop, width):
                 one(self.X[some], scratch[: some.stop - some.start], out[some])
 
@@ -141,11 +141,11 @@ class Dense(Matrix):
         L, root = self.shape[1], np.sqrt(weight)
 
         def stretch(start: int, stop: int) -> np.ndarray:
-            total = np.zeros((L + 1, L + 1))
-            scratch = np.empty((min(block_rows(L), stop - start), L))
+            total, square, scratch = empty(L + 1, L + 1), empty(L, L), empty(min(block_rows(L), stop - start), L)
+            total[:] = 0.0
             for some in blocks(start, stop, L):
                 block = np.multiply(self.X[some], root[some, None], out=scratch[: some.stop - some.start])
-                total[:L, :L] += block.T @ block  # a matrix by itself is half the work
+                total[:L, :L] += np.matmul(block.T, block, out=square)  # a matrix by itself is half the work
                 total[L, :L] += root[some] @ block
             total[:L, L], total[L, L] = total[L, :L], weight[start:stop].sum()
             return total
@@ -199,10 +199,10 @@ class Dense(Matrix):
 def stripes(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     """U in a few stripes of columns, those of a triangular one without the zeros below: a third of the work less."""
     n = U.shape[1]
-    if n < 4 or np.tril(U, -1).any():
+    ends = list(pairwise(n * c // 4 for c in range(5)))
+    if n < 4 or any(U[j:, i:j].any() for i, j in ends):
         return [(0, n, U)]
-    edges = [n * c // 4 for c in range(5)]
-    return [(i, j, np.ascontiguousarray(U[:j, i:j])) for i, j in pairwise(edges)]
+    return [(i, j, U[:j, i:j]) for i, j in ends]
 
 
 class Sparse(Matrix):

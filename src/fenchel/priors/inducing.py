@@ -22,7 +22,7 @@ from ..cross_kernels import cross, variances
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST
-from ..linalg.machine import block_rows, blocks, on_every_core, over_rows, physical_memory
+from ..linalg.machine import block_rows, blocks, empty, on_every_core, over_rows, physical_memory
 from ..linalg.matrix_designs import Dense, array_design, stripes
 from .base import Predictors, Prior
 from .latent_priors import LatentPrior, in_smaller_space
@@ -83,7 +83,7 @@ class FeatureRows:
         if not is_numpy(K):
             return xp.concat([K @ self.U, self.trend.columns(X)], axis=1) if self.trend.size else K @ self.U
         m = self.points.shape[0]
-        out = np.empty((K.shape[0], self.shape[1]))
+        out = empty(K.shape[0], self.shape[1])
         for i, j, part in self.stripes:
             np.matmul(K[:, : part.shape[0]], part, out=out[:, i:j])
         if self.trend.size:
@@ -109,7 +109,8 @@ class FeatureRows:
     def remainder(self, G: Array, X: Array) -> Array:
         """c = diag(K - Q) (n,) of inputs X with rows G."""
         xp = namespace(G)
-        left = variances(self.kernel, X) + self.trend.variances(X) - xp.sum(G * G, axis=1)
+        squares = np.einsum("ij,ij->i", G, G) if is_numpy(G) else xp.sum(G * G, axis=1)
+        left = variances(self.kernel, X) + self.trend.variances(X) - squares
         return xp.where(left > 0.0, left, xp.zeros_like(left))
 
     def design(self) -> tuple[Any, Array]:
