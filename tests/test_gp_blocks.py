@@ -7,6 +7,7 @@ import tracemalloc
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor as ScikitLearns
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -19,8 +20,10 @@ from fenchel.estimators import (
     kernel_latent,
     lengths,
 )
+from fenchel.hyperparameters.integration import integrating
 from fenchel.likelihoods import BernoulliLogit
 from fenchel.linalg import dense, machine
+from fenchel.models import predictions
 from fenchel.priors import DenseCovariance
 from fenchel.priors.rowblock import RowBlock, RowFactor
 from fenchel.priors.rowspace import RowsFactor
@@ -248,6 +251,28 @@ def test_a_small_fit_holds_one_thread_throughout_and_gives_it_back(data, monkeyp
     with threadpool_limits(2, user_api="blas"):
         before = counts()
         GaussianProcessClassifier(KERNEL).fit(X, eta > 0)
+        assert set(seen) == {1}
+        assert counts() == before
+
+
+def test_an_integrated_fit_and_its_predictions_hold_one_thread(monkeypatch):
+    """Of some hundred latents: threads of BLAS would wait for each other ten times longer than they work."""
+    from threadpoolctl import threadpool_limits
+
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(30), 4)
+    data = pd.DataFrame({"y": rng.poisson(np.exp(0.7 * rng.normal(size=30))[g]), "g": g})
+    seen = []
+    for module, name in ((integrating, "_integrated"), (predictions, "predictive")):
+        original = getattr(module, name)
+        watched = lambda *args, original=original: (seen.append(max(counts())), original(*args))[1]
+        monkeypatch.setattr(module, name, watched)
+    with threadpool_limits(2, user_api="blas"):
+        before = counts()
+        fit = fenchel.fit("y ~ (1|g)", data, "poisson", accuracy="high")
+        assert fit.integrated is not None
+        fit.predict(kind="link", interval=0.95)
+        assert len(seen) == 2
         assert set(seen) == {1}
         assert counts() == before
 

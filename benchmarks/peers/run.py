@@ -171,7 +171,17 @@ def make(peer: str) -> str:
         if not (BUILD / peer / "bin" / "python").exists():
             venv.create(BUILD / peer, with_pip=True)
         python = str(BUILD / peer / "bin" / "python")
-        command = [python, "-m", "pip", "install", "--quiet", "--requirement", str(HERE / peer / "requirements.txt")]
+        command = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--only-binary",
+            ":all:",
+            "--requirement",
+            str(HERE / peer / "requirements.txt"),
+        ]
     done = subprocess.run(command, capture_output=True, text=True)
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no reason given"])[-1]
 
@@ -354,7 +364,7 @@ def page(results: list[Result]) -> str:
     lines = ["# Peers on one page", ""]
     lines += [
         f"`make peers` prints this page ({machine}). It took {clock:.0f} minutes of the clock and {used:.0f} of the "
-        "processor in fits that answered.",
+        "processor in fits that answered. Tasks are run one at a time and kept: they may be of different states.",
         "",
         words[3],
         "",

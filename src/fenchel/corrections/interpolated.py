@@ -21,7 +21,7 @@ from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..row_scores import LeaveOneOut, leave_one_out
 from .grids import CorrectedLeaveOneOut, GridMarginals, MarginalGrid
-from .posterior_on_grids import PosteriorOnGrids
+from .posterior_on_grids import Moments, PosteriorOnGrids, moments_at
 from .sites import GaussianFit
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .corrected import Corrected
 
 _X = 0.25 * np.arange(-56, 57)  # the grid of a marginal that stays Gaussian
-
-Moments = tuple[np.ndarray, np.ndarray]  # means and variances under q
 
 
 class Interpolated(Stored, PosteriorOnGrids):
@@ -89,11 +87,12 @@ class Interpolated(Stored, PosteriorOnGrids):
 
     @cached_property
     def _grid(self) -> MarginalGrid:
-        return self._between(_of_rows, lambda each: each._grid)
+        return self._between(_of_rows(self._posterior), lambda each: (each._grid, _of_rows(each._posterior)))
 
     @cached_property
     def _latents(self) -> MarginalGrid:
-        return self._between(_of_latents, lambda each: each._latents)
+        there = lambda each: (each._latents, _of_latents(each._posterior))
+        return self._between(_of_latents(self._posterior), there)
 
     def marginals_at(self, new: NewRows) -> GridMarginals:
         """The marginals of eta at new rows."""
@@ -102,30 +101,27 @@ class Interpolated(Stored, PosteriorOnGrids):
 
             return correct(self._fit, rough=True).marginals_at(new)  # type: ignore[return-value]
 
-        def moments(posterior: Posterior) -> Moments:
-            mean, variance = (to_numpy(v)[:, 0] for v in posterior.moments_at(new))
-            return mean, variance
-
-        return GridMarginals(self._between(moments, lambda each: each.grid_at(new)), self._like)
+        here = moments_at(self._posterior, new)
+        return GridMarginals(self._between(here, lambda each: each.grid_at(new)), self._like)
 
     def _between(
         self,
-        moments: Callable[[Posterior], Moments],
-        grid: Callable[[Corrected | Collapsed], MarginalGrid],
+        moments: Moments,
+        given: Callable[[Corrected | Collapsed], tuple[MarginalGrid, Moments]],
     ) -> MarginalGrid:
         """Marginals from those of the others, in units of the Gaussian of each."""
-        mean, variance = moments(self._posterior)
+        mean, variance = moments
         sd = np.sqrt(variance)
         if not self._given:
             return MarginalGrid(mean, sd, _X, np.tile(-0.5 * _X * _X, (mean.size, 1)))
         assert self._shares is not None
         shift, stretch = np.zeros((2, mean.size))
         for share, each in zip(self._shares, self._given, strict=True):
-            there, (m, v) = grid(each), moments(each._posterior)
+            there, (m, v) = given(each)
             scale = np.sqrt(np.where(v > 0.0, v, 1.0))
             shift += share * (there.centre + there.scale * there.first - m) / scale
             stretch += share * np.log(np.maximum(there.scale * np.sqrt(there.central(2)), 1e-300) / scale)
-        near = grid(self._given[self._nearest])
+        near, _ = given(self._given[self._nearest])
         wide = sd * np.exp(stretch) / np.sqrt(np.maximum(near.central(2), 1e-300))
         return MarginalGrid(mean + sd * shift - wide * near.first, wide, near.x, near.log_density)
 

@@ -20,6 +20,7 @@ from .grids import CorrectedLeaveOneOut, GridAnswers, GridMarginals, MarginalGri
 from .group_nodes import NodeSizes
 from .sites import GaussianFit, counted
 
+Moments = tuple[np.ndarray, np.ndarray]  # means and variances under q
 Like = tuple[str, NodeSizes | None]  # the method of a correction, and the sizes of its nodes where groups have some
 
 
@@ -30,7 +31,7 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     carries = True  # whether it is interpolated between theta
     _fit: GaussianFit
     _posterior: Posterior
-    _last: tuple[NewRows, MarginalGrid] | None = None  # rows that were asked for, with their marginals
+    _last: tuple[NewRows, MarginalGrid, Moments] | None = None  # rows that were asked for, with their marginals
 
     method: str
 
@@ -60,11 +61,14 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
         """The marginals of z."""
         return GridMarginals(self._latents, self._like)
 
-    def grid_at(self, new: NewRows) -> MarginalGrid:
-        """The grid of ``marginals_at``, kept until other rows are asked for: many interpolations read the same."""
+    def grid_at(self, new: NewRows) -> tuple[MarginalGrid, Moments]:
+        """The grid of ``marginals_at`` and q's moments, kept until other rows are asked for.
+
+        Many interpolations read the same.
+        """
         if self._last is None or not _same(self._last[0], new):
-            self._last = new, self.marginals_at(new).grid
-        return self._last[1]
+            self._last = new, self.marginals_at(new).grid, moments_at(self._posterior, new)
+        return self._last[1:]
 
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
@@ -81,6 +85,11 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
         rows: dict[str, Any] = {key: to_numpy(value) for key, value in fit._rows.items()}
         plain = gaussian(fit.likelihood, fit.posterior, fit.y)
         return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid, plain), plain
+
+
+def moments_at(posterior: Posterior, new: NewRows) -> Moments:
+    mean, variance = (to_numpy(v)[:, 0] for v in posterior.moments_at(new))
+    return mean, variance
 
 
 def _same(a: NewRows, b: NewRows) -> bool:

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from ..checks import choice, problem, scalar
 from ..inputs.frames import missing, read_frame, used
 from ..likelihoods.base import Likelihood
+from ..linalg.machine import one_thread
 from ..marginals import Marginals, probabilities
 from ..predictive import Predictive
 from ..priors.base import NewRows
@@ -203,6 +204,11 @@ def predictive(fit: FitTables, rows: PredictionRows, kind: str) -> Predictive:
 
 def predict(fit: FitTables, rows: PredictionRows, kind: str, interval: float | None) -> Any:
     """One kind of prediction, as a pandas Series or frame."""
+    with one_thread(fit.integrated is not None and fit.solution.posterior.predictors.small, ours=True):
+        return _predicted(fit, rows, kind, interval)
+
+
+def _predicted(fit: FitTables, rows: PredictionRows, kind: str, interval: float | None) -> Any:
     import pandas as pd
 
     y = predictive(fit, rows, kind)

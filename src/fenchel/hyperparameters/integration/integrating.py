@@ -19,6 +19,7 @@ from ...corrections.interpolated import Interpolated
 from ...files import searched, stated
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import ArrayLike, to_numpy
+from ...linalg.machine import one_thread
 from ...problem import Problem
 from ...solvers.base import Solver, reporting
 from ...tasks import Jobs, Stopped, check_jobs
@@ -146,7 +147,8 @@ def integrate(
                 finished.keep_mode(found)
             if found.theta.shape != inner.start.shape:
                 raise problem("integrate", f"mode has {found.theta.size} hyperparameters", f"{inner.start.size}")
-            return _integrated(fitter, family, found, method, held)
+            with one_thread(found.solution.posterior.predictors.small, ours=True):
+                return _integrated(fitter, family, found, method, held)
 
     def numbers(result: Integrated) -> dict[str, Any]:
         own = result.mode.numbers() if mode is None else None
