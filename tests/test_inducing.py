@@ -380,7 +380,7 @@ def test_a_hopeless_bound_is_left_as_it_is():
 
 
 def test_a_factor_is_made_again_where_a_site_has_changed():
-    X, every = problems(60)
+    X, _ = problems(60)
     predictors = InducingPoints(1.5 * sk.RBF(0.8), X, X[:10], level=2.0).bind(60, 1, False)
     lam = np.ones((60, 1))
     first = predictors.at(lam)

@@ -226,7 +226,8 @@ class Search(Generic[F]):
             self.certify()
             risen, theta, slope = before + self.known.value, self.known.theta, self.known.gradient
             rounding = self.known.solution.rounding
-            if evidence.largest_slope(theta, slope) <= self.gtol:
+            ended_flat = exact and self.options.accepts_flat  # another run would gain no more than this one's last step
+            if evidence.largest_slope(theta, slope) <= (self.allowed if ended_flat else self.gtol):
                 break
             if self.noise > 0.0 and risen <= self.noise:  # the rule of its expectations tells no more
                 self.allowed = max(self.gtol, evidence.largest_slope(theta, slope))
