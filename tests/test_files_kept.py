@@ -331,7 +331,8 @@ def test_a_fit_is_a_model_of_mlflow(tmp_path, monkeypatch):
     if mlflow is None:
         return
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'runs.db'}")
-    mlflow.set_experiment(mlflow.create_experiment("fits", artifact_location=str(tmp_path / "runs")) and "fits")
+    mlflow.create_experiment("fits", artifact_location=str(tmp_path / "runs"))
+    mlflow.set_experiment("fits")
     with mlflow.start_run():
         info = names["log_fit"](fit)
     again = mlflow.pyfunc.load_model(info.model_uri).predict(data)

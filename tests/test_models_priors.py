@@ -252,10 +252,10 @@ def test_terms_by_the_names_that_tables_print():
     each = pd.DataFrame({"x": np.linspace(0.0, 1.0, 40), "f": ["a", "b"] * 20, "y": np.arange(40.0)})
     wide = fenchel.Model("y ~ f + s(x, by=f)", each, priors={"s(x,by=f)": HalfNormal(2.0, 0.05)}).priors
     assert wide.loc["s(x,by=f)", "prior"].to_dict() == {
-        f"sd[{level}]": "half-normal, P(sd > 2) = 0.05" for level in "ab"
+        f"sd[{level}]": f"half-normal, P(sd[{level}] > 2) = 0.05" for level in "ab"
     }
     slopes = fenchel.Model("y ~ (x|f)", each, priors={"(x|f)": PC(sd=2.0, alpha=0.05)}).priors.loc["(x|f)", "prior"]
-    assert slopes.str.contains("P(sd > 2) = 0.05", regex=False).tolist() == [True, True, False]
+    assert slopes.str.contains("> 2) = 0.05", regex=False).tolist() == [True, True, False]
     ranged = fenchel.Model("real ~ gp(x)", DATA, priors={"gp(x)": PC(range=0.5, alpha=0.1)}).priors
     assert ranged.loc[("gp(x)", "range"), "prior"] == "P(range < 0.5) = 0.1"
 

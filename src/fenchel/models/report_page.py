@@ -116,21 +116,23 @@ def _data(fit: FittedModel) -> Block:
         share = [f"{label} {100 * float((y == k).mean()):.0f} %" for k, label in enumerate(labels[:_LEVELS])]
         rows.append([str(model.response.name), "outcome, levels", ", ".join(share)])
     else:
-        scale = f"{np.nanmin(y):.4g} to {np.nanmax(y):.4g}, mean {np.nanmean(y):.4g}"
-        rows.append([str(model.response.name), "outcome", scale if not fit.found.likelihood.noise else ""])
-    if fit.found.likelihood.noise and labels is None:
-        observed = np.asarray(fit.observed, dtype=np.float64)
-        observed = observed[np.isfinite(observed)]
-        rows[0][2] = f"{observed.min():.4g} to {observed.max():.4g}, mean {observed.mean():.4g}"
+        in_units = fit.observed if fit.found.likelihood.noise else y
+        rows.append([str(model.response.name), "outcome", _range(in_units)])
     for name in model.covariates:
         column = model.reduction.source(model, name)[name].dropna()
         if column.dtype.kind in "iuf" and not only_groups(fit, name):
-            rows.append([str(name), "number", f"{column.min():.4g} to {column.max():.4g}, mean {column.mean():.4g}"])
+            rows.append([str(name), "number", _range(column)])
             continue
         levels = [str(level) for level in _ordered(column.unique().tolist())]
         named = ", ".join(levels[:_LEVELS]) + (", ..." if len(levels) > _LEVELS else "")
         rows.append([str(name), "groups" if only_groups(fit, name) else "levels", f"{len(levels)}: {named}"])
     return Table(["column", "what it is", "values"], rows, "The rows that are used")
+
+
+def _range(values: Any) -> str:
+    """The ends and the mean of numbers, some of which may be missing."""
+    x = np.asarray(values, dtype=np.float64)
+    return f"{np.nanmin(x):.4g} to {np.nanmax(x):.4g}, mean {np.nanmean(x):.4g}"
 
 
 def _ordered(levels: list[Any]) -> list[Any]:
@@ -253,7 +255,7 @@ def _check(fit: FittedModel) -> list[Block]:
             "fitted": "Residuals against what was predicted: no trend, an even spread.",
         }
         pictures.append(Row([Picture(fit.plot_residuals(kind).figure, kind, text) for kind, text in some.items()]))
-    if answers(fit, "r2"):
+    if answers(fit, "r2") and not fit.found.likelihood.of_variance:
         marginal, conditional = fit.r2().to_numpy()[:2]
         low, high = (100.0 * marginal[1], 100.0 * marginal[2])
         pictures.append(
