@@ -3,11 +3,8 @@
     cross(kernel, X, Z)_ij = k(x_i, z_j)            cross_slopes(kernel, X, Z, T)_p = sum_ij T_ij dk(x_i, z_j)/dtheta_p
     variances(kernel, X)_i = k(x_i, x_i)            variance_slopes(kernel, X, t)_p = sum_i t_i dk(x_i, x_i)/dtheta_p
 
-theta is the kernel's own: the logs of its free hyperparameters, in its order. A stationary kernel is a function of
-r^2 = sum_d (x_d - z_d)^2 / l_d^2, with dk/dlog l_d = w (x_d - z_d)^2 / l_d^2 and w its weight. Differences are squared,
-never expanded, so that k of a row and itself is exact; on a device |x|^2 - 2 x'z + |z|^2 is one matrix product, taken
-where its rounding is below 1e-12 and the kernel is smooth in r^2. The caller decides how many rows X make a block. A
-kernel that is not known here is asked for its values, and differentiated by differences. X (B, n, D) and Z (B, m, D)
+theta is the kernel's own: the logs of its free hyperparameters, in its order. A stationary kernel is a function of r^2
+(``kernel_profiles.py``). The caller decides how many rows X make a block. A kernel that is not known here is asked for its values, and differentiated by differences. X (B, n, D) and Z (B, m, D)
 are B pairs of small sets: values are then (B, n, m), and slopes are summed over all sets.
 """
 
@@ -17,17 +14,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
-from .linalg.arrays import Array, asarray, is_numpy, library_of, namespace, to_numpy
+from .kernel_profiles import PROFILES, Profile, in_units, squared_distances
+from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.machine import empty
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 _STEP = 1e-3  # of a log, in differences of fourth order: their error is some 1e-11 of the kernel
-_FEW_PAIRS = 1 << 14  # of rows, up to which scipy's distances are faster than calling a compiled loop
-_EXPANDED = 1e3  # |x|^2 in units of the lengths, up to which distances may be expanded: to 1e3 eps
 
 
 class CrossKernel(NamedTuple):
@@ -73,42 +68,7 @@ def variance_slopes(kernel: Kernel, X: Array, t: Array) -> np.ndarray:
     return np.asarray(_node(kernel).variance_slopes(kernel, X, t), dtype=np.float64)
 
 
-# -- distances and what is common ----------------------------------------------------------------------
-def squared_distances(X: Array, Z: Array, lengths: Any, smooth: bool = False) -> Array:
-    """sum_d (x_d - z_d)^2 / l_d^2 (n, m); ``smooth``: of a function for which a rounding of r^2 is one of its value."""
-    same, scale = Z is X, _in_units(lengths, X)
-    X = X / scale
-    Z = X if same else Z / scale
-    if is_numpy(X) and X.ndim == 2:
-        if X.shape[0] * Z.shape[0] <= _FEW_PAIRS:
-            return np.asarray(cdist(X, Z, "sqeuclidean"))
-        from .linalg._pair_loops import squared_distances as loop
-
-        out = empty(X.shape[0], Z.shape[0])
-        loop(X, np.ascontiguousarray(to_numpy(Z).T), out)
-        return out
-    if X.ndim == 2:
-        xp = namespace(X)
-        centre = xp.mean(Z, axis=0)
-        A, B = X - centre, Z - centre
-        a, b = (xp.sum(x * x, axis=1)[:, None] for x in (A, B))
-        if smooth and float(xp.max(a) + xp.max(b)) < _EXPANDED:
-            ones = [0.0 * x + 1.0 for x in (a, b)]
-            total = xp.concat([-2.0 * A, a, ones[0]], axis=1) @ xp.concat([B, ones[1], b], axis=1).T
-            return xp.clip(total, min=0.0) if library_of(X) != "torch" else total.clamp_(min=0.0)
-    total = 0.0 * (X[..., :, None, 0] * Z[..., None, :, 0])
-    for d in range(X.shape[-1]):
-        away = X[..., :, None, d] - Z[..., None, :, d]
-        away *= away
-        total += away
-    return total
-
-
-def _in_units(lengths: Any, X: Array) -> Any:
-    """Lengths as X is divided by them."""
-    return lengths if is_numpy(X) else asarray(np.broadcast_to(lengths, (X.shape[-1],)), X)
-
-
+# -- what is common ------------------------------------------------------------------------------------
 def _free(kernel: Kernel, name: str) -> bool:
     return not getattr(kernel, f"hyperparameter_{name}").fixed
 
@@ -122,7 +82,7 @@ def _times(T: Array, value: Array) -> Array:
 
 
 def _inner(T: Array, value: Array) -> float:
-    return float(np.einsum("ij,ij->", T, value)) if is_numpy(T) else _sum(T * value)
+    return float(np.vdot(T, value)) if is_numpy(T) else _sum(T * value)
 
 
 def _ones(X: Array) -> Array:
@@ -135,7 +95,7 @@ def _ones_of_pairs(X: Array, Z: Array) -> Array:
 
 def _length_slopes(kernel: Kernel, X: Array, Z: Array, H: Array, lengths: Any) -> list[float]:
     """sum_ij H_ij (x_d - z_d)^2 / l_d^2 of each length, or summed where there is one."""
-    xp, scale, same = namespace(X), _in_units(lengths, X), Z is X
+    xp, scale, same = namespace(X), in_units(lengths, X), Z is X
     centre = xp.mean(Z, axis=-2, keepdims=True)
     X = (X - centre) / scale
     Z = X if same else (Z - centre) / scale
@@ -148,72 +108,6 @@ def _length_slopes(kernel: Kernel, X: Array, Z: Array, H: Array, lengths: Any) -
 
 
 # -- functions of a distance ---------------------------------------------------------------------------
-class Profile(NamedTuple):
-    """A stationary kernel as a function of r^2, and the weight w of its slopes; either may use up what it is given.
-
-    ``smooth``: the value is differentiable in r^2 at 0.
-    """
-
-    value: Callable[[Array], Array]
-    weight: Callable[[Array], Array]
-    smooth: bool = True
-
-
-def _in_place(function: str, x: Array) -> Array:
-    xp = namespace(x)
-    return getattr(xp, function)(x, out=x) if library_of(x) in ("numpy", "torch") else getattr(xp, function)(x)
-
-
-def _exp(x: Array) -> Array:
-    return _in_place("exp", x)
-
-
-def _root(r2: Array) -> Array:
-    return _in_place("sqrt", r2)
-
-
-def _rbf(r2: Array) -> Array:
-    r2 *= -0.5
-    return _exp(r2)
-
-
-def _decay(r: Array, rate: float) -> Array:
-    return _exp(-rate * r)
-
-
-def _matern12_weight(r2: Array) -> Array:
-    r = _root(r2)
-    xp = namespace(r)
-    return _decay(r, 1.0) / xp.where(r > 0.0, r, xp.inf + 0.0 * r)
-
-
-def _matern32(r2: Array) -> Array:
-    r = _root(r2)
-    r *= float(np.sqrt(3.0))
-    out = _decay(r, 1.0)
-    r += 1.0
-    out *= r
-    return out
-
-
-def _matern52(r2: Array) -> Array:
-    r = float(np.sqrt(5.0)) * _root(r2)
-    return (1.0 + r + r * r / 3.0) * _decay(r, 1.0)
-
-
-def _matern52_weight(r2: Array) -> Array:
-    r = float(np.sqrt(5.0)) * _root(r2)
-    return (5.0 / 3.0) * (1.0 + r) * _decay(r, 1.0)
-
-
-PROFILES = {  # by smoothness
-    0.5: Profile(lambda r2: _decay(_root(r2), 1.0), _matern12_weight, smooth=False),
-    1.5: Profile(_matern32, lambda r2: 3.0 * _decay(_root(r2), float(np.sqrt(3.0)))),
-    2.5: Profile(_matern52, _matern52_weight),
-    np.inf: Profile(_rbf, _rbf),
-}
-
-
 def _stationary(profile_of: Callable[[Any], Profile], lengths_of: Callable[[Any], Any]) -> CrossKernel:
     """A kernel that is a profile of the distance in units of its lengths."""
 

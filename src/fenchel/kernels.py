@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .checks import problem
-from .cross_kernels import Profile, cross, cross_slopes, is_known, isotropic, variance_slopes, variances
+from .cross_kernels import cross, cross_slopes, is_known, isotropic, variance_slopes, variances
+from .kernel_profiles import Profile
 from .linalg import dense
 from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.machine import over_rows

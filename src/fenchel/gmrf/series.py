@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from ..checks import count, numeric, problem, scalar
-from ..cross_kernels import PROFILES
+from ..kernel_profiles import PROFILES
 from .base import SIZE, MarkovField, scaled
 from .times import Walk
 

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from ..cross_kernels import PROFILES
+from ..kernel_profiles import PROFILES
 from ..kernels import KERNELS
 from ..linalg.machine import on_every_core
 from ._point_loops import assembled, conditionals, net_order
