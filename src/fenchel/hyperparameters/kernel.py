@@ -167,7 +167,7 @@ class KernelCovariance(Family):
     def _kept(self) -> KeptDistances | None:
         """The distances of few rows, where the kernel is of them alone."""
         few = is_numpy(self.X) and self.X.shape[0] <= gates.WHOLE_MATRIX
-        return KeptDistances.of(self.kernel, self.X) if few else None
+        return KeptDistances.of(self.kernel, to_numpy(self.X)) if few else None
 
     def _set(self, theta: np.ndarray) -> Any:
         """One copy of the kernel, set to theta."""
@@ -196,9 +196,9 @@ class KernelCovariance(Family):
     def matrix(self, theta: np.ndarray) -> Array:
         """Sigma at theta (L, L), which is a covariance."""
         if self._kept is not None:
-            K = self._kept.value(theta)
-            K += self.level
-            return K
+            kept = self._kept.value(theta)
+            kept += self.level
+            return kept
         kernel = self._set(theta)
         K = evaluate(kernel, self.X)
         known = is_covariance(kernel, self.X.shape[1])
@@ -225,7 +225,7 @@ class KernelCovariance(Family):
         theta, K = np.asarray(theta, dtype=np.float64), Sigma
         if self._kept is not None:
             whole = self.matrix(theta) if Sigma is None else Sigma
-            return self._kept.slopes(theta, G, whole - self.level)
+            return self._kept.slopes(theta, to_numpy(G), to_numpy(whole - self.level))
         if Sigma is not None and self.level:
             K = Sigma - self.level
         return contract(self._set(theta), self.X, G, K)
