@@ -4,8 +4,9 @@
     variances(kernel, X)_i = k(x_i, x_i)            variance_slopes(kernel, X, t)_p = sum_i t_i dk(x_i, x_i)/dtheta_p
 
 theta is the kernel's own: the logs of its free hyperparameters, in its order. A stationary kernel is a function of r^2
-(``kernel_profiles.py``). The caller decides how many rows X make a block. A kernel that is not known here is asked for its values, and differentiated by differences. X (B, n, D) and Z (B, m, D)
-are B pairs of small sets: values are then (B, n, m), and slopes are summed over all sets.
+(``kernel_profiles.py``). The caller decides how many rows X make a block. A kernel that is not known here is asked for
+its values, and differentiated by differences. X (B, n, D) and Z (B, m, D) are B pairs of small sets: values are then
+(B, n, m), and slopes are summed over all sets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .kernel_profiles import PROFILES, Profile, in_units, squared_distances
+from .kernel_profiles import PROFILES, Profile, exp_in_place, in_units, root_in_place, squared_distances
 from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.machine import empty
 
@@ -167,12 +168,12 @@ def _quadratic_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None)
 
 
 def _periodic_value(k: Any, X: Array, Z: Array) -> Array:
-    r = _root(squared_distances(X, Z, 1.0))
-    return _exp(-2.0 * (namespace(r).sin(np.pi / k.periodicity * r) / k.length_scale) ** 2)
+    r = root_in_place(squared_distances(X, Z, 1.0))
+    return exp_in_place(-2.0 * (namespace(r).sin(np.pi / k.periodicity * r) / k.length_scale) ** 2)
 
 
 def _periodic_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -> list[float]:
-    xp, phase, out = namespace(X), np.pi / k.periodicity * _root(squared_distances(X, Z, 1.0)), []
+    xp, phase, out = namespace(X), np.pi / k.periodicity * root_in_place(squared_distances(X, Z, 1.0)), []
     sine, weighted = xp.sin(phase), T * _known_value(k, X, Z, known) * (4.0 / k.length_scale**2)
     if _free(k, "length_scale"):
         out.append(_sum(weighted * sine * sine))

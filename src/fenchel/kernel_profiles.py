@@ -72,31 +72,31 @@ def _in_place(function: str, x: Array) -> Array:
     return getattr(xp, function)(x, out=x) if library_of(x) in ("numpy", "torch") else getattr(xp, function)(x)
 
 
-def _exp(x: Array) -> Array:
+def exp_in_place(x: Array) -> Array:
     return _in_place("exp", x)
 
 
-def _root(r2: Array) -> Array:
+def root_in_place(r2: Array) -> Array:
     return _in_place("sqrt", r2)
 
 
 def _rbf(r2: Array) -> Array:
     r2 *= -0.5
-    return _exp(r2)
+    return exp_in_place(r2)
 
 
 def _decay(r: Array, rate: float) -> Array:
-    return _exp(-rate * r)
+    return exp_in_place(-rate * r)
 
 
 def _matern12_weight(r2: Array) -> Array:
-    r = _root(r2)
+    r = root_in_place(r2)
     xp = namespace(r)
     return _decay(r, 1.0) / xp.where(r > 0.0, r, xp.inf + 0.0 * r)
 
 
 def _matern32(r2: Array) -> Array:
-    r = _root(r2)
+    r = root_in_place(r2)
     r *= float(np.sqrt(3.0))
     out = _decay(r, 1.0)
     r += 1.0
@@ -105,18 +105,18 @@ def _matern32(r2: Array) -> Array:
 
 
 def _matern52(r2: Array) -> Array:
-    r = float(np.sqrt(5.0)) * _root(r2)
+    r = float(np.sqrt(5.0)) * root_in_place(r2)
     return (1.0 + r + r * r / 3.0) * _decay(r, 1.0)
 
 
 def _matern52_weight(r2: Array) -> Array:
-    r = float(np.sqrt(5.0)) * _root(r2)
+    r = float(np.sqrt(5.0)) * root_in_place(r2)
     return (5.0 / 3.0) * (1.0 + r) * _decay(r, 1.0)
 
 
 PROFILES = {  # by smoothness
-    0.5: Profile(lambda r2: _decay(_root(r2), 1.0), _matern12_weight, smooth=False),
-    1.5: Profile(_matern32, lambda r2: 3.0 * _decay(_root(r2), float(np.sqrt(3.0)))),
+    0.5: Profile(lambda r2: _decay(root_in_place(r2), 1.0), _matern12_weight, smooth=False),
+    1.5: Profile(_matern32, lambda r2: 3.0 * _decay(root_in_place(r2), float(np.sqrt(3.0)))),
     2.5: Profile(_matern52, _matern52_weight),
     np.inf: Profile(_rbf, _rbf),
 }

@@ -136,7 +136,7 @@ class KeptDistances:
     def _numbers(self, theta: np.ndarray) -> tuple[float, float]:
         """The constant, and length^-2."""
         constant, length = (
-            math.exp(theta[each]) if isinstance(each, int) else each for each in (self.constant, self.length)
+            math.exp(theta[each]) if type(each) is int else each for each in (self.constant, self.length)
         )
         return constant, length**-2
 

@@ -18,7 +18,7 @@ import numpy as np
 from .. import gates
 from ..likelihoods.bounds import Loss
 from ..linalg import dense
-from ..linalg.arrays import is_numpy, to_numpy
+from ..linalg.arrays import Array, is_numpy, to_numpy
 from ..linalg.krylov import conjugate_gradients
 from .kernel import KernelCovariance
 
@@ -52,7 +52,7 @@ class SitePlace(NamedTuple):
 class SitePoint:
     """q at the sites (b, lam) or (beta, lam) (N,) under K: P, and the residuals; P is -inf beyond double precision."""
 
-    def __init__(self, owner: SiteRows, K: np.ndarray, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
+    def __init__(self, owner: SiteRows, K: Array, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
         lam = np.maximum(lam, WEAK / np.diagonal(K))
         self.value, self.lam, self.root = -np.inf, lam, np.sqrt(lam)
         try:
@@ -60,20 +60,20 @@ class SitePoint:
         except dense.NotPositiveDefinite:
             return
         log_det, Linv = dense.log_det(L), dense.triangular_inverse(L)
-        self.rho = np.asarray((1.0 - dense.column_squares(Linv)) / lam)
-        self.Binv = np.asarray(dense.inverse_from(Linv))
+        self.rho: Any = (1.0 - dense.column_squares(Linv)) / lam
+        self.Binv: Any = dense.inverse_from(Linv)
         if b is not None:  # beta = lam h - b,  h = mt + Vt (b - lam mt)
             Kv = dense.multiply_symmetric(K, lam * owner.mt - b)
             inner = self.root * dense.multiply_symmetric(self.Binv, self.root * Kv)
             beta = lam * (owner.mt - Kv + dense.multiply_symmetric(K, inner)) - b
-        fall = dense.multiply_symmetric(K, beta)
-        self.beta, self.h = beta, np.asarray(owner.mt - fall)
-        self.loss = owner.loss(self.h, self.rho)
+        fall: Any = dense.multiply_symmetric(K, beta)
+        self.beta, self.h = beta, owner.mt - fall
+        self.loss: Any = owner.loss(self.h, self.rho)
         self.r, self.d = beta - self.loss.alpha, lam - self.loss.lam
-        value = -0.5 * (log_det - float(lam @ self.rho) + float(beta @ fall)) - float(np.sum(to_numpy(self.loss.value)))
+        value = -0.5 * (log_det - float(lam @ self.rho) + float(beta @ fall)) - float(to_numpy(self.loss.value).sum())
         self.value = value if np.isfinite(value) else -np.inf
 
-    def covariance(self) -> np.ndarray:
+    def covariance(self) -> Any:
         """Vt, its lower triangle."""
         return np.asarray(dense.set_diagonal(-dense.scale_symmetric(self.Binv.copy(), 1.0 / self.root), self.rho))
 
@@ -100,12 +100,12 @@ class SiteRows:
         self.allowed = LOOSEST  # nats that the next fit may leave
         self.n_evaluations = self.n_newton = 0
 
-    def loss(self, h: np.ndarray, rho: np.ndarray) -> Loss:
+    def loss(self, h: Array, rho: Array) -> Loss:
         """f with its slopes and curvature, weighted."""
         out = self.bound.loss(h[:, None], rho[:, None], self.rows)
         return Loss(*(self.weight * each for each in out)) if self.weighted else out
 
-    def _start(self, theta: np.ndarray, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _start(self, theta: np.ndarray, K: Array) -> tuple[Any, Any]:
         """b and lam on the plane through the last fits, or by the slopes at the prior mean."""
         if not self.known:
             loss = self.loss(self.mt, np.minimum(np.diagonal(K), 1.0))
@@ -121,7 +121,7 @@ class SiteRows:
         b, log_lam = sites[: len(self.mt)], sites[len(self.mt) :]
         return b, np.exp(log_lam)
 
-    def _climbed(self, K: np.ndarray, point: SitePoint) -> SitePoint:
+    def _climbed(self, K: Array, point: SitePoint) -> SitePoint:
         """From a point to where no more than ``allowed`` is missing; ``ValueError`` where it fails."""
         for _ in range(MOST_NEWTON):
             if not np.isfinite(point.value):
@@ -137,7 +137,7 @@ class SiteRows:
             self.n_newton += 1
         raise ValueError("few rows are left to the search")
 
-    def _step(self, K: np.ndarray, point: SitePoint, Vt: np.ndarray) -> SitePoint:
+    def _step(self, K: Array, point: SitePoint, Vt: np.ndarray) -> SitePoint:
         """Newton's step, shortened until P rises: the system of ``priors/newton_systems.py``."""
         n, loss, squares = len(point.h), point.loss, Vt * Vt
         bend = loss.hh - point.lam
@@ -163,7 +163,7 @@ class SiteRows:
 
     def at(self, theta: np.ndarray) -> SitePlace:
         """Evaluate; ``ValueError`` where that fails."""
-        K = np.asarray(self.family.matrix(theta))
+        K: Any = self.family.matrix(theta)
         self.n_evaluations += 1
         b, lam = self._start(theta, K)
         point = self._climbed(K, SitePoint(self, K, b, lam, lam))
