@@ -16,26 +16,26 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 349, "lines": 84_400, "tokens": 695_900, "isinstance": 244, "getattr": 144}
+LIMITS = {"modules": 363, "lines": 87_500, "tokens": 721_300, "isinstance": 243, "getattr": 144}
 ROOMS = {  # tokens
-    "(top)": 33_000,
+    "(top)": 37_000,
     "corrections": 53_600,
     "criticism": 10_100,
     "datasets": 1_900,
-    "distributed": 20_600,
-    "estimators": 30_500,
+    "distributed": 23_500,
+    "estimators": 36_300,
     "factors": 24_200,
-    "files": 9_000,
-    "gmrf": 31_100,
-    "hyperparameters": 55_700,
+    "files": 9_100,
+    "gmrf": 34_700,
+    "hyperparameters": 59_900,
     "inputs": 9_400,
     "iterative": 16_500,
     "likelihoods": 64_700,
-    "linalg": 67_600,
-    "models": 103_700,
+    "linalg": 68_100,
+    "models": 106_600,
     "paper": 34_200,
-    "plots": 17_400,
-    "priors": 39_500,
+    "plots": 17_900,
+    "priors": 40_500,
     "proofs": 24_200,
     "solvers": 12_900,
     "terms": 37_000,

@@ -71,7 +71,7 @@ class KernelNeighbourhoods(Neighbourhoods):
         """Each point with its neighbours (N, m + 1, d), and their covariances, an identity for those that are none."""
         sets = np.concatenate([points[:, None, :], self.X[near]], axis=1)
         K, each = to_numpy(cross(kernel, sets, sets)), np.arange(near.shape[1] + 1)
-        own = variances(kernel, sets)
+        own = to_numpy(variances(kernel, sets))
         K[:, each, each] = (1.0 + NUGGET) * own + _LEAST * own.max()
         i, j = np.nonzero(near < 0)
         K[i, j + 1, :], K[i, :, j + 1] = 0.0, 0.0
