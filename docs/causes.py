@@ -99,6 +99,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     "residuals of neighbours in time are correlated": ("rows near in time are alike", "`ar1(t)` or `rw1(t)`"),
     "rows beyond 3 sds of their prediction": ("heavy tails, or wrong entries", '`"student-t"`; look at these rows'),
     "rows vary about their predictions from the others": ("the spread of y is not the family's", "another family"),
+    "whose theta was learned to": ("memory ended before theta was learned well", "fewer points"),
     "rows and latents no data sets were made": ("tests of many rows take long", "`fit.residual_tests()`"),
     "times as much as the family says": ("counts or shares are over- or underdispersed", "the family that it names"),
     "overdispersed, intervals": ("more spread than the family has", '`"negative-binomial"`, `"beta-binomial"`'),

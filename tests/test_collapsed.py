@@ -395,11 +395,11 @@ def test_it_is_stored_and_travels(tmp_path):
 def test_grids_at_rows_are_kept_until_others_are_asked_for():
     found = model_of("bernoulli").solution().corrected()
     design = sp.csr_array(found._posterior.predictors.W[:3])
-    grid = found.grid_at(NewRows(design=design))
-    assert found.grid_at(NewRows(design=design.copy())) is grid
+    grid, _ = found.grid_at(NewRows(design=design))
+    assert found.grid_at(NewRows(design=design.copy()))[0] is grid
     for other in (NewRows(design=design, offset=1.0), NewRows(design=2.0 * design), NewRows(design=design[:2])):
-        assert found.grid_at(other) is not grid
-        np.testing.assert_allclose(found.grid_at(other).centre, found.marginals_at(other).grid.centre, rtol=1e-12)
+        assert found.grid_at(other)[0] is not grid
+        np.testing.assert_allclose(found.grid_at(other)[0].centre, found.marginals_at(other).grid.centre, rtol=1e-12)
 
 
 def test_coefficients_lean_as_their_posterior_does():

@@ -27,7 +27,9 @@ def libraries():
 def moved(prior, to):
     """The same prior with its arrays in another library."""
     if isinstance(prior, InducingPoints):
-        return InducingPoints(prior.kernel, to(prior.rows.X), prior.rows.points, prior.offset, prior.level)
+        return InducingPoints(
+            prior.kernel, to(prior.rows.X), prior.rows.points, prior.offset, **prior.rows.trend.arguments
+        )
     design = None if isinstance(prior.design, Identity) else to(prior.design.toarray())
     if isinstance(prior, DenseCovariance):
         return DenseCovariance(to(prior.covariance), prior.mean, design, prior.offset)

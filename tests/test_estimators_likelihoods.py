@@ -478,8 +478,8 @@ def test_what_is_kept_and_what_is_learned():
     assert kept.elbo_ <= prior.elbo_
     same = GaussianProcessRegressor(1.0 * RBF(1.0), optimizer=None, mean=2.0).fit(X, y)
     assert same.mean_ == 2.0
-    with pytest.raises(ValueError, match=r"mean = 'zero' is not known; expected 'link'\. Or a number"):
-        GaussianProcessRegressor(mean="zero").fit(X, y)
+    with pytest.raises(ValueError, match=r"mean = 'level' is not known; expected 'link' or 'zero'"):
+        GaussianProcessRegressor(mean="level").fit(X, y)
     assert same.kernel_.theta == pytest.approx(np.zeros(2))
     bare = BayesianLinearRegression(fit_intercept=False).fit(X, y)
     assert bare.intercept_ == bare.mean_ == 0.0

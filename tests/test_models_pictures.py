@@ -13,7 +13,7 @@ from test_models_report import grid
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.models.summaries import estimates
+from fenchel.models.report_page import estimates
 from fenchel.plots import plot_bars, plot_density, plot_heat, plot_reliability, plot_rootogram, plot_survival
 from fenchel.plots.base import short_name
 from fenchel.plots.predictive_checks import kaplan_meier

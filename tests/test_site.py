@@ -73,7 +73,7 @@ def test_every_warning_has_a_cause_and_a_cure(generated_pages):
 
 def test_every_formula_on_the_pages_of_families_and_terms_and_converts_can_be_read(pages, table):
     ring = np.diag(np.ones(9), 1)
-    known = {"W": ring + ring.T, "R": np.eye(10), "Q": np.eye(10)}
+    known = {"W": ring + ring.T, "R": np.eye(10), "Q": np.eye(10), "apart": fenchel.mesh(table[["x", "y"]].to_numpy())}
     read = 0
     for name, text in pages.items():
         if name.partition("/")[0] not in ("families", "terms", "coming_from"):

@@ -39,7 +39,7 @@ def with_offset(prior, offset):
         constraints = None if prior.constraint is None else prior.constraint.C
         return SparsePrecision(prior.precision, 0.0, prior.design, offset, constraints)
     if isinstance(prior, InducingPoints):
-        return InducingPoints(prior.kernel, prior.rows.X, prior.rows.points, offset, prior.level)
+        return InducingPoints(prior.kernel, prior.rows.X, prior.rows.points, offset, **prior.rows.trend.arguments)
     return Features(prior.design, prior.variance, 0.0, offset)
 
 

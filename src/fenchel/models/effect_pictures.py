@@ -28,6 +28,7 @@ _WORDS = {"mean": "mean of", "link": "eta of", "outcome": ""}
 def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: Axes | None) -> Axes:
     """Predictions over the values of a column, a curve for each value of ``question.by``."""
     values, numbers = _places(fit, name, question)
+    values = list(dict.fromkeys(values))  # of a column that is constant, one
     question = replace(question, at={**question.at, name: values})
     table = means(fit, [name], question)
     curves = table[list(question.by)].drop_duplicates() if question.by else table.iloc[:1, :0]
