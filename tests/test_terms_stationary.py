@@ -26,16 +26,18 @@ def kernel(s, t, reach, nu):
 def test_the_chain_has_the_kernel(nu, reach):
     p, theta = int(nu + 0.5), np.array([0.3, np.log(reach)])
     build = Stationary(T, p, 0.5)
-    S = np.linalg.inv(build(theta)[0].toarray())
-    np.testing.assert_allclose(S[::p, ::p], np.exp(0.6) * kernel(T, T, reach, nu), atol=1e-6)
+    Q = build(theta)[0].toarray()
+    S = np.linalg.inv(Q)
+    rounding = 1e-12 + 20.0 * np.finfo(float).eps * np.max(np.diag(S) * np.diag(Q))  # of the inverse
+    np.testing.assert_allclose(S[::p, ::p], np.exp(0.6) * kernel(T, T, reach, nu), atol=rounding)
     numeric = difference(lambda th: build(th)[0].toarray(), theta, step=1e-5)
     for slope, other in zip(build(theta)[1], np.moveaxis(np.asarray(numeric), -1, 0), strict=True):
         np.testing.assert_allclose(slope.toarray(), other, atol=1e-8 * np.abs(S).max() + 1e-8 * np.abs(other).max())
     new = np.array([-3.0, T[0], 0.5 * (T[4] + T[5]), T[7], T[7] + 1e-3, T[-1], 25.0])
     W, left = build.weights(theta, new)
-    np.testing.assert_allclose((W @ S)[:, ::p], np.exp(0.6) * kernel(new, T, reach, nu), atol=1e-6)
+    np.testing.assert_allclose((W @ S)[:, ::p], np.exp(0.6) * kernel(new, T, reach, nu), atol=10 * rounding)
     variance = np.sum((W @ S) * W.toarray(), axis=1) + np.exp(0.6) * left
-    np.testing.assert_allclose(variance, np.exp(0.6), atol=1e-6)
+    np.testing.assert_allclose(variance, np.exp(0.6), atol=10 * rounding)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
