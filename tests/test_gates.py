@@ -32,6 +32,11 @@ def dense(likelihood=None, y=COUNTS):
     return moments(fenchel.infer(likelihood or Poisson(), DenseCovariance(K), y, tol=1e-12))
 
 
+def smooth():
+    near = np.exp(-0.02 * ((X[:, None] - X[None]) ** 2).sum(-1))
+    return moments(fenchel.infer(BernoulliLogit("tilted"), DenseCovariance(near), LABELS, tol=1e-12))
+
+
 def features():
     return moments(fenchel.infer(BernoulliLogit(), Features(np.c_[X, np.ones(N)], 4.0), LABELS, tol=1e-12))
 
@@ -133,6 +138,7 @@ CASES = {
     "MANY_ROWS": (formula, 10, 1000, 1e-4),
     "DUAL_JUDGES_STARTS": (formula, 10, 1000, 1e-4),
     "BOUNDED_GAP": (lambda: dense(BernoulliLogit("tilted"), LABELS), 10, 1000, 1e-6),
+    "NYSTROM_START": (smooth, 10, 1000, 1e-5),
     "SAMPLED_START": (features, 10, 1000, 1e-7),
     "CHAIN_ROWS": (sparse, 10, 1000, 1e-8),
     "NUMPY_PAIRS": (formula, 10, 10**6, 1e-5),

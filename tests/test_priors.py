@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fenchel
+from fenchel import gates
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson
 from fenchel.linalg.arrays import to_numpy
 from fenchel.linalg.design import Identity
@@ -182,6 +183,44 @@ def test_spaces_agree_and_the_smaller_is_chosen():
     assert thin.elbo == pytest.approx(wide.elbo, abs=1e-9)
     np.testing.assert_allclose(thin.posterior.mean, wide.posterior.mean, atol=1e-7)
     np.testing.assert_allclose(thin.posterior.variance, wide.posterior.variance, atol=1e-7)
+
+
+@pytest.mark.parametrize("C", [1, 3])
+def test_few_rows_of_a_smooth_covariance_stand_for_all(C):
+    n, m, rng = 60, 20, np.random.default_rng(3)
+    x = np.linspace(0.0, 1.0, n)
+    K = np.exp(-2.0 * (x[:, None] - x[None]) ** 2)
+    K = K if C == 1 else np.stack([(c + 1.0) * K for c in range(C)])
+    whole = DenseCovariance(K, offset=0.3, extra_variance=0.2).bind(n, C, False)
+    few = whole.through_rows(m)
+    assert few.n_weights == C * m
+    alpha = rng.normal(size=(n, C))
+    np.testing.assert_allclose(few.apply(alpha), whole.apply(alpha), atol=1e-4)
+    np.testing.assert_allclose(few.variance + few.extra_variance, whole.variance + 0.2, rtol=1e-10)
+    np.testing.assert_allclose(few.mt, whole.mt)
+    assert DenseCovariance(np.eye(n)).bind(n, 1, False).through_rows(m) is None  # they say nothing of the others
+    assert DenseCovariance(np.ones((n, n))).bind(n, 1, False).through_rows(m).variance == pytest.approx(1.0, abs=1e-6)
+    assert Features(np.ones((n, 2))).bind(n, 1, False).through_rows(m) is None
+
+
+@pytest.mark.parametrize(
+    "likelihood", [BernoulliLogit("tilted"), BernoulliLogit("exact"), MultinomialLogit(3, bound="tilted")]
+)
+def test_a_fit_through_few_rows_leaves_fewer_steps(likelihood, monkeypatch):
+    n, rng = 200, np.random.default_rng(4)
+    x = np.linspace(0.0, 1.0, n)
+    prior = DenseCovariance(30.0 * np.exp(-10.0 * (x[:, None] - x[None]) ** 2))
+    y = (np.digitize(x, [0.3, 0.6]) + (rng.random(n) < 0.1)) % (2 if likelihood.n_predictors == 1 else 3)
+    fits = []
+    for gate in (n, n + 1):
+        monkeypatch.setattr(gates, "NYSTROM_START", gate)
+        fits.append(fenchel.infer(likelihood, prior, y, tol=1e-9))
+    begun, cold = fits
+    assert begun.converged
+    assert cold.converged
+    assert begun.n_iter < cold.n_iter
+    assert begun.elbo == pytest.approx(cold.elbo, rel=1e-8)
+    np.testing.assert_allclose(begun.posterior.mean, cold.posterior.mean, atol=1e-3)
 
 
 def test_softmax_spaces_agree():

@@ -19,6 +19,7 @@ SITE_ROWS = 256  # rows of labels up to which a search begins on plain arrays; b
 MANY_ROWS = 1_000  # rows from which theta is searched by Newton's steps and steps go straight in tau
 DUAL_JUDGES_STARTS = 10_000  # rows from which a start is judged by its dual too: the default one is five steps away
 BOUNDED_GAP = 30_000  # rows from which the gap is bounded from its slope, never below the gap
+NYSTROM_START = 2_000  # rows from which a fit under a dense covariance begins at that through an eighth of them
 SAMPLED_START = 50_000  # rows from which a fit with few weights begins at that of a sixteenth of them
 
 # -- sparse precisions ---------------------------------------------------------------------------------

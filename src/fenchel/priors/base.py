@@ -214,9 +214,7 @@ class Predictors(ABC):
     """A prior bound to N observations of C predictors."""
 
     mt: Array  # (N, C)  W mu + offset
-    extra_variance: Array | float = (
-        0.0  # c (N, C): variance of eta that the latents do not explain, and q leaves as it is
-    )
+    extra_variance: Array | float = 0.0  # c (N, C): variance of eta that the latents do not explain; q leaves it
     correlated: bool = False  # whether the predictors of one observation are, a priori
     small: bool = False  # whether its matrices are so small that BLAS does better on one thread
     default_mean: float | None = None  # the prior mean of every eta, where it is one number
@@ -247,6 +245,10 @@ class Predictors(ABC):
     @abstractmethod
     def restrict(self, keep: np.ndarray) -> Predictors:
         """The same prior seen by fewer observations (their indices)."""
+
+    def through_rows(self, n: int) -> Predictors | None:
+        """An approximation by n of the rows that is good enough to start from, if there is one."""
+        return None
 
     @property
     def has_extra_variance(self) -> bool:

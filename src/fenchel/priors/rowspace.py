@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -25,14 +26,18 @@ from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import Design
 from ..linalg.krylov import conjugate_gradients
+from ..linalg.matrix_designs import array_design
 from .base import Product
 from .newton_systems import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Latents, Seen, made_once
 from .row_covariances import SAME_LINE, LatentCovariances, Lines, lines_of_covariance
 from .rowblock import DEAD, RowBlock, RowFactor
+from .weightspace import WeightPredictors
 
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
 _LOST = 1e6  # diag(B^-1) diag(B) from which the difference of two variances has lost as much
+_JITTER = 1e-8  # of the variances at the rows of Nystrom's approximation
+_MOST_LEFT = 0.15  # of the variance: where that approximation leaves out more, counts begin too far away
 
 
 def direction(factor: RowsFactor, system: NewtonSystem) -> tuple[Array, Array]:
@@ -193,6 +198,32 @@ class RowPredictors(LatentPredictors):
     def restrict(self, keep: np.ndarray) -> RowPredictors:
         seen, rows = self.seen.take(keep)
         return RowPredictors(seen, made_once(lambda row: RowBlock(submatrix(row.S, rows)), self.rows))
+
+    def through_rows(self, n: int) -> WeightPredictors | None:
+        keep = np.random.default_rng(0).choice(self.rows[0].n, n, replace=False)
+        try:
+            latents, features, left = zip(*made_once(lambda row: _nystrom(row, keep), self.rows), strict=True)
+        except dense.NotPositiveDefinite:
+            return None
+        remainder, xp = self.blocks.join(left), namespace(left[0])
+        if float(xp.sum(remainder)) > _MOST_LEFT * float(xp.sum(self.variance)):
+            return None
+        designs = [array_design(G) for G in features]
+        extra = self.extra_variance + remainder
+        return WeightPredictors(replace(self.seen, latents=list(latents), designs=designs, extra_variance=extra))
+
+
+def _nystrom(row: RowBlock, keep: np.ndarray) -> tuple[Latents, Array, Array]:
+    """Nystrom's approximation G G' of S by some of its rows: independent latents, G (R, M) and diag(S - G G')."""
+    S, xp = row.S, namespace(row.S)
+    index = dense.asarray_index(keep, S)
+    few = xp.take(S, index, axis=0)  # (M, R)
+    own = submatrix(S, keep)
+    L = dense.cholesky(own + dense.diagonal_matrix(_JITTER * xp.linalg.diagonal(own)))
+    G = dense.solve_lower(L, few).T
+    left = row.diagonal - xp.sum(G * G, axis=1)
+    ones = xp.ones_like(G[0, :])
+    return Latents(0.0 * ones, ones), G, xp.where(left > 0.0, left, xp.zeros_like(left))
 
 
 def submatrix(S: Array, index: np.ndarray) -> Array:

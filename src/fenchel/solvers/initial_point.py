@@ -11,6 +11,9 @@ has a step or two left where the likelihood's own start is ten away:
 
 The rows of the sample weigh more in its stead, so that prior and likelihood are balanced as they are in the whole. A
 sample that is tall itself starts the same way.
+
+Under a dense covariance of many rows the fit through an eighth of them costs a tenth of a Newton step of all, and
+leaves one to four steps fewer (``smaller``).
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ _SHORT = 0.6  # of tau: what a row may move for an alpha of 0; the zeros among c
 _STEPS = 8  # of Newton's method for one number
 SHARE = 16  # one row in so many
 _ENOUGH = 64  # rows of a sample for each weight
+MOST_ROWS = 1_500  # of Nystrom's approximation
+ROUGH = 1e-3  # relative gap of a fit that only gives a starting point
 
 
 def levelled(problem: Problem, s: Array) -> Array:
@@ -76,6 +81,17 @@ def sampled(problem: Problem) -> Problem:
     few.weighted = True
     few.mt, few.predictors = xp.take(problem.mt, index, axis=0), problem.predictors.restrict(keep)
     few.constant = float(xp.sum(few.weight * problem.likelihood.constant(few.rows)))
+    return few
+
+
+def smaller(problem: Problem) -> Problem | None:
+    """The same problem through an eighth of the rows of a covariance, or None."""
+    n = problem.active.size
+    seen = problem.predictors.through_rows(min(n // 8, MOST_ROWS)) if n >= gates.NYSTROM_START else None
+    if seen is None:
+        return None
+    few = copy.copy(problem)
+    few.predictors = seen
     return few
 
 

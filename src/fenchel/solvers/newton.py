@@ -26,7 +26,7 @@ from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import NewtonSystem
 from ..problem import DualPoint, Problem
 from .base import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS, Accuracy, Finisher, Outcome, Solver, Stopping, relative
-from .initial_point import is_tall, levelled, refined, sampled, start_of
+from .initial_point import ROUGH, is_tall, levelled, refined, sampled, smaller, start_of
 
 _MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
 
@@ -235,12 +235,13 @@ class MirrorNewton(Solver):
             instance("MirrorNewton", "finish", self.finish, Finisher, "CoupledNewton()")
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
-        if is_tall(problem):
-            with np.errstate(all="ignore"):
-                s = self.sampled_start(problem) if start is None else start
-                point = None if s is None else problem.at(s)
-                if point is not None and np.isfinite(point.dual):
-                    return self.run(problem, point, stopping)
+        with np.errstate(all="ignore"):
+            s = start if is_tall(problem) else None
+            if start is None:
+                s = self.sampled_start(problem) if is_tall(problem) else self.smaller_start(problem)
+            point = None if s is None else problem.at(s)
+            if point is not None and np.isfinite(point.dual):
+                return self.run(problem, point, stopping)
         return super().solve(problem, start, stopping)
 
     def sampled_start(self, problem: Problem) -> Array | None:
@@ -249,6 +250,12 @@ class MirrorNewton(Solver):
         rough = Stopping(0.1 * (problem.predictors.n_weights or 0) / problem.active.size, 30)
         found = self.solve(few, None, rough)
         return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None
+
+    def smaller_start(self, problem: Problem) -> Array | None:
+        """From the fit through few rows of a covariance; None where there is none or it fails."""
+        few = smaller(problem)
+        found = None if few is None else self.solve(few, None, Stopping(ROUGH, 30))
+        return found.point.s if found is not None and found.converged else None
 
     def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         walk = MirrorWalk(start, self.search.patience)
