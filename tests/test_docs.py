@@ -327,7 +327,7 @@ PROMISED = {  # what readers looked for and did not find, by page
         "`range` is the distance at which the correlation is about 0.14, in all three",
         "pairs, islands and components",
         "`integrate=` includes what `corrected()` does",
-        "**`rw2(t)` of a straight line for each region as well**",
+        "With `rw2(t)` the straight line of each region is removed as well",
         "fit.exceedance(",
     ],
     "docs/formulas.md": [
