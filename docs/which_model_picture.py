@@ -45,7 +45,9 @@ def picture() -> str:
             parts.append(f'<path d="M30 {top + HEIGHT + 1} V{top + STEP - 3}" class="way" marker-end="url(#tip)"/>')
             parts.append(f'<text x="38" y="{top + HEIGHT + 13}" class="word">then</text>')
     last = 30 + len(STEPS) * STEP
-    parts.append(f'<text x="8" y="{last + 8}">If several answers are yes, add the terms in one formula, together with covariates.</text>')
+    parts.append(
+        f'<text x="8" y="{last + 8}">If several answers are yes, add the terms in one formula, with covariates.</text>'
+    )
     return "\n".join([*parts, "</svg>", "</div>"])
 
 
