@@ -228,17 +228,22 @@ def messages() -> str:
     parts = []
     for room, rows in sorted(found.items()):
         lines = "\n".join(f"| {_cell(what)} | {_cell(cure)} |" for what, cure in sorted(set(rows)) if _says(what))
-        parts.append(f"### {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
+        if lines:
+            parts.append(f"### {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
     rows = [(text, *cause_of(text)) for text in warnings_and_remarks()]
-    warned = "\n".join(f"| {_cell(text)} | {cause} | {cure} |" for text, cause, cure in sorted(rows) if cause)
-    head = "# Every message\n\nThe sentences of warnings and errors. `...` stands for a name or a number of yours."
+    warned = "\n".join(
+        f"| {_cell(text)} | {cause} | {cure.replace('|', chr(92) + '|')} |"
+        for text, cause, cure in sorted(rows)
+        if cause
+    )
+    head = "# Every message\n\nThis page lists every warning and error. `...` stands for a name or a number of yours."
     later = (
-        "They come after a fit, in `fit.summary()`, `fit.remarks` and `fit.check()`, and say what may be wrong with it."
+        "They appear after a fit, in `fit.summary()`, `fit.remarks` and `fit.check()`: something may be wrong with it."
     )
     return (
-        f"{head} Search this page for the words that you see.\n\n## Warnings, remarks and checks\n\n{later}\n\n"
+        f"{head} Search it for the words that you see.\n\n## Warnings, remarks and checks\n\n{later}\n\n"
         f"| what it says | cause | what to do |\n|---|---|---|\n{warned}\n\n## Errors\n\n"
-        "They come before any work, by the part of the library that says them.\n\n" + "\n".join(parts)
+        "They appear before any computation. Each table has those of one part of the library.\n\n" + "\n".join(parts)
     )
 
 
