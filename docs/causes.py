@@ -1,116 +1,293 @@
-"""Cause and cure of every warning and remark: words of a sentence of the source, and what to say of it.
+"""Cause and cure of every warning and remark: words of a sentence of the source, its cause, and what to do.
 
 ``generated_pages.py`` pairs these with the sentences of the source; ``tests/test_site.py`` asks that each has its row.
 """
 
 CAUSES: dict[str, tuple[str, str]] = {
     # -- the data ----------------------------------------------------------------------------------------------
-    "holds numbers as text": ("text such as 1.5 is a factor", "`pandas.to_numeric`, or a `pandas.Categorical`"),
-    "looks like counts": ("no family was given, and the default is Gaussian", "`family=`"),
+    "holds numbers as text": (
+        "The column holds text such as 1.5, so it is read as a factor.",
+        "For a number use `pandas.to_numeric`. For a factor use a `pandas.Categorical`.",
+    ),
+    "looks like counts": (
+        "You gave no family, so the family is Gaussian, but y looks like counts.",
+        'Use `family="poisson"` or `"negative-binomial"`.',
+    ),
     "is whole numbers and the family is gaussian": (
-        "no family was given",
-        '`family=`, or `family="gaussian"` if meant',
+        "You gave no family, so the family is Gaussian, but y is whole numbers.",
+        'For counts use `family="poisson"`. For a measurement, `family="gaussian"` ends the warning.',
     ),
-    "and the family is gaussian by default": ("no family was given", '`family=`, or `family="gaussian"` if meant'),
-    "is 0 or 1 in every row": ("the response is yes or no", '`family="bernoulli"`'),
-    "says that it is meant as a number": ("the response may be labels or levels", "`family=`"),
-    "where they are levels": ("the response may be levels", '`family="ordinal"`'),
+    "and the family is gaussian by default": (
+        "You gave no family, so the family is Gaussian, but y looks like something else.",
+        'Name the family, such as `family="poisson"`. For a measurement, `family="gaussian"` ends the warning.',
+    ),
+    "is 0 or 1 in every row": ("y is a yes or a no.", 'Use `family="bernoulli"`.'),
+    "says that it is meant as a number": (
+        "y may hold labels or levels.",
+        'Name the family. If y is a measurement, `family="gaussian"` ends the warning.',
+    ),
+    "where they are levels": ("y may hold ordered levels.", 'Use `family="ordinal"`.'),
     "is not a whole number; it is taken as a quasi-Poisson": (
-        "counts are scaled or averaged",
-        "`exposure=`, or another family",
+        "The counts were scaled or averaged.",
+        "Give the counts themselves, and the divisor as `exposure=`; or use another family.",
     ),
-    "is not whole numbers everywhere": ("counts are scaled or averaged", "`exposure=`, or another family"),
+    "is not whole numbers everywhere": (
+        "The counts were scaled or averaged.",
+        "Give the counts themselves, and the divisor as `exposure=`; or use another family.",
+    ),
     "every row is censored (event = 0): the data bound": (
-        "no event was seen",
-        "check that 1 is the event; the prior decides",
+        "No event was observed.",
+        "Check that an event is coded as 1. If there were none, the answer depends on the prior.",
     ),
-    "columns were read by a guess": ("a table says nothing of its columns' kinds", "`likelihood={column: word}`"),
-    "and weights say how often a row was seen": ("weights are shares", "weights that sum to the number of rows"),
-    "score was not: ": ("fit had an exposure, weights or trials", "give the same to `score`"),
-    "they are a guess from y": ("the likelihood has parameters and none is learned", "a likelihood with its values"),
-    "no row has all covariates": ("a column is empty", "leave it out, or fill it in"),
-    "levels in": ("a factor with nearly a level for each row", "`(1|g)` in its place"),
-    "has one level, so it has no coefficient": ("a factor with one level", "nothing: it has no coefficient"),
-    "every row is censored (event = 0), and": ("no event was seen", "check that 1 is the event"),
-    "give the shape and do not learn it": ("no event was seen", "check that 1 is the event"),
-    "it is left at its default": ("an option of fit was not given to score", "give the same to `score`"),
+    "columns were read by a guess": (
+        "The table does not say whether a column holds numbers, counts or labels.",
+        "State it: `likelihood={column: word}`.",
+    ),
+    "and weights say how often a row was seen": (
+        "Your weights are shares that sum to 1.",
+        "Give weights that sum to the number of rows.",
+    ),
+    "score was not: ": (
+        "`fit` had an exposure, weights or trials, and `score` had none.",
+        "Give the same argument to `score`.",
+    ),
+    "they are a guess from y": (
+        "The likelihood has parameters of its own, and nothing is learned.",
+        "Give a likelihood with its values.",
+    ),
+    "no row has all covariates": ("A column is empty.", "Leave the column out, or fill it in."),
+    "levels in": ("The factor has nearly a level for each row.", "Use random effects: `(1|g)`."),
+    "has one level, so it has no coefficient": (
+        "The factor has one level.",
+        "You need not do anything. The factor has no coefficient.",
+    ),
+    "every row is censored (event = 0), and": ("No event was observed.", "Check that an event is coded as 1."),
+    "give the shape and do not learn it": ("No event was observed.", "Check that an event is coded as 1."),
+    "it is left at its default": (
+        "You gave an option to `fit` and not to `score`.",
+        "Give the same option to `score`.",
+    ),
     # -- groups, graphs and places -------------------------------------------------------------------------------
-    "are the same groups under two names": ("two columns group the rows alike", "leave one out"),
-    "has a group for every row": ("a column of ids", "leave it out, or keep it for overdispersion of counts"),
-    "so its variance is hardly told from that of the noise": ("a group for each row beside noise", "leave it out"),
-    "has one group": ("a column with one level", "leave it out"),
-    "regions touch no other": ("outlines do not meet", "`tolerance=`"),
-    "they are taken as counted from 0": ("ids and rows of a matrix may be shifted by one", "`levels=`"),
-    "have no names, and its ids are": ("ids and rows of a matrix may be shifted by one", "`levels=`"),
-    "only beside others, and the data do not": ("a region of the graph has no rows", "check its spelling; `levels=`"),
-    "edges of its mesh": ("the mesh is coarse for the range that was found", "`edge=`, a twelfth of the range"),
-    "The coarser model is that of edge=": ("the mesh was made finer", "`edge=` keeps the first one"),
-    "knots leave": ("few knots for a short range", "`knots=`"),
-    "leaves less, loss=": ("few inducing points", "`n_inducing=`, or `loss=`"),
-    "so that all levels of": ("a product has one slope in time", "the term that the remark names"),
-    "all about one level": ("curves by level without the factor", "add the factor as a covariate"),
-    "no row is related to any other": ("lengths are short beside the distances of rows", "scale the columns"),
-    "learned once more with": ("the first mesh was too coarse", "nothing"),
+    "are the same groups under two names": (
+        "Two columns divide the rows into the same groups.",
+        "Leave one of them out.",
+    ),
+    "has a group for every row": (
+        "The column identifies single rows.",
+        "Leave it out. For counts you may keep it: it then models overdispersion.",
+    ),
+    "so its variance is hardly told from that of the noise": (
+        "There is a group for each row, and noise as well.",
+        "Leave the term out.",
+    ),
+    "has one group": ("The column has one level.", "Leave the term out."),
+    "regions touch no other": (
+        "The outlines of some regions do not meet those of their neighbours.",
+        "Raise `tolerance=`.",
+    ),
+    "they are taken as counted from 0": (
+        "The ids of the data and the rows of the matrix may be shifted by one.",
+        "Name the regions in the order of the rows: `levels=`.",
+    ),
+    "have no names, and its ids are": (
+        "The ids of the data and the rows of the matrix may be shifted by one.",
+        "Name the regions in the order of the rows: `levels=`.",
+    ),
+    "only beside others, and the data do not": (
+        "A region of the graph has no rows in the data.",
+        "Check the spelling of its name. If it is right, list all regions: `levels=`.",
+    ),
+    "edges of its mesh": (
+        "The mesh is coarse for the range that was learned.",
+        "Give `edge=`: a twelfth of the range.",
+    ),
+    "The coarser model is that of edge=": (
+        "The first mesh was too coarse, and a finer one was used.",
+        "You need not do anything. `edge=` keeps the first mesh.",
+    ),
+    "knots leave": ("There are few knots for such a short range.", "Give more `knots=`."),
+    "leaves less, loss=": (
+        "The inducing points approximate the process less well than asked.",
+        "Raise `n_inducing=`. Or accept the error: raise `loss=`.",
+    ),
+    "so that all levels of": (
+        "In this interaction all levels have the same slope in time.",
+        "If slopes differ, add the term that the remark names.",
+    ),
+    "all about one level": (
+        "There is a curve for each level of a factor, but the factor is not a covariate.",
+        "Add the factor as a covariate.",
+    ),
+    "no row is related to any other": (
+        "The length scales are short compared with the distances between rows.",
+        "Scale the columns of X.",
+    ),
+    "learned once more with": (
+        "The first mesh was too coarse, so the field was learned again on a finer one.",
+        "You need not do anything.",
+    ),
     # -- the search of hyperparameters -----------------------------------------------------------------------------
-    "and the evidence still rises beyond": ("the data do not determine it", "a prior, or without the term"),
-    "more so (see at_bounds_)": ("several hyperparameters at their bounds", "priors, or wider bounds"),
-    "no variance is found": ("nothing varies between these groups", "nothing: the interval reaches 0"),
-    "the noise is at its lower bound": ("a term follows every row", "without `weights=`, or without the term"),
-    "its interval is largely that of its prior": ("few groups or few rows", "a prior that you believe"),
-    "rows are separated": ("a column or group predicts y without error", "a prior that you believe"),
-    "how far its level goes, the prior decides": ("y is the same in every row", "check y"),
-    "says nothing of a variance": ("one label or all trials alike in a group", "nothing: its interval is wide"),
-    "a slope is left in the evidence": ("the search ended early", "`n_restarts_optimizer=`, or scale y"),
+    "and the evidence still rises beyond": (
+        "The data do not determine this hyperparameter.",
+        "State a prior, or leave the term out.",
+    ),
+    "more so (see at_bounds_)": ("Several hyperparameters are at their bounds.", "State priors, or widen the bounds."),
+    "no variance is found": (
+        "The data show no differences between these groups.",
+        "You need not do anything. The interval of the sd reaches 0.",
+    ),
+    "the noise is at its lower bound": (
+        "A term can follow every row, so no noise is left.",
+        "Fit without `weights=`, or leave the term out.",
+    ),
+    "its interval is largely that of its prior": (
+        "There are few groups or few rows, so the data say little about this parameter.",
+        "State a prior that you believe.",
+    ),
+    "rows are separated": ("A column or a group predicts y without error.", "State a prior that you believe."),
+    "how far its level goes, the prior decides": ("y is the same in every row.", "Check y."),
+    "says nothing of a variance": (
+        "Each group has one label, or all its labels are the same.",
+        "You need not do anything. The interval of the sd is wide.",
+    ),
+    "a slope is left in the evidence": (
+        "The search for the hyperparameters ended early.",
+        "Raise `n_restarts_optimizer=`, or scale y.",
+    ),
     "did not converge": (
-        "huge prior variances, or rows that are nearly noiseless",
-        "scale columns, narrower priors; the gap says how much it matters",
+        "Prior variances are huge, or rows are nearly free of noise.",
+        "Scale columns, or state narrower priors. The gap says how much the fit may still improve.",
     ),
-    "the range along": ("a column hardly matters", "nothing, or leave it out of the process"),
-    "the covariance under": ("rows that are equal, or tiny noise", "a kernel and a noise on the scale of y"),
-    "which is seen through inducing points": ("the iterative engine has no inducing points", '`engine="direct"`'),
-    "Fit a sample of the rows": ("a fit that takes long", "a sample of the rows"),
-    "Learn from a sample": ("a fit that takes long", "learn from a sample first"),
-    "or fit a linear model": ("a fit that takes long", "a linear model of features"),
-    "the corrected evidence may be off": ("few rows a group, large sds", '`accuracy="high"`'),
-    "the bound is above loss": ("inducing points cost more than asked", "more points, or a larger `loss=`"),
-    "further points explain nothing more": ("double precision ends", "nothing"),
-    "memory ended with": ("the machine's memory", "fewer points, or a smaller table"),
-    "so many points were asked for": ("`n_inducing=` was reached", "nothing"),
-    "the bound is below loss": ("the points are enough", "nothing"),
-    "is not used with inducing points": ("inducing points learn from one start", "without it"),
-    'evidence="corrected" with': ("points have no corrected evidence", "`approximation=None`"),
-    "rows need about": ("an exact process needs a matrix of rows by rows", '`approximation="inducing"`, or fewer rows'),
-    "Newton iterations; progress=True": ("a fit that takes long", "`progress=True`; fewer rows"),
-    "the probes moved a hyperparameter": ("the iterative engine estimates", "`n_probes=`"),
-    "so the iterative engine fits this model": ("a factor would exceed memory or work", "`engine=` decides it"),
+    "the range along": (
+        "This column has little influence.",
+        "You need not do anything, or leave the column out of the process.",
+    ),
+    "the covariance under": ("Rows are equal, or the noise is tiny.", "Choose a kernel and a noise on the scale of y."),
+    "which is seen through inducing points": (
+        "The iterative engine does not support inducing points.",
+        'Use `engine="direct"`.',
+    ),
+    "Fit a sample of the rows": ("The fit will take long.", "Fit a sample of the rows."),
+    "Learn from a sample": ("The fit will take long.", "Learn the hyperparameters from a sample of the rows first."),
+    "or fit a linear model": ("The fit will take long.", "Fit a linear model of features of X."),
+    "the corrected evidence may be off": ("Groups have few rows, and their sd is large.", 'Use `accuracy="high"`.'),
+    "the bound is above loss": (
+        "The error of the inducing points may be larger than you asked for.",
+        "Allow more points, or a larger `loss=`.",
+    ),
+    "further points explain nothing more": (
+        "The points are as good as double precision allows.",
+        "You need not do anything.",
+    ),
+    "memory ended with": ("The machine has too little memory.", "Use fewer points, or a smaller table."),
+    "so many points were asked for": ("The number of points has reached `n_inducing=`.", "You need not do anything."),
+    "the bound is below loss": ("There are enough points.", "You need not do anything."),
+    "is not used with inducing points": (
+        "Learning with inducing points has a single start.",
+        "Leave the argument out.",
+    ),
+    'evidence="corrected" with': (
+        "The corrected evidence is not available with inducing points.",
+        "Use `approximation=None`.",
+    ),
+    "rows need about": (
+        "An exact Gaussian process needs a matrix of rows by rows.",
+        'Use `approximation="inducing"`, or fewer rows.',
+    ),
+    "Newton iterations; progress=True": (
+        "The fit will take long.",
+        "`progress=True` shows how far it is. Fewer rows are faster.",
+    ),
+    "the probes moved a hyperparameter": (
+        "The iterative engine estimates with random probes, and these differ.",
+        "Raise `n_probes=`.",
+    ),
+    "so the iterative engine fits this model": (
+        "A factorisation would take too much memory or time.",
+        '`engine="direct"` or `engine="iterative"` overrides the choice.',
+    ),
     # -- answers -----------------------------------------------------------------------------------------------
-    "a correction is not to be": ("importance weights are too uneven", 'the Gaussian answers; `accuracy="high"`'),
-    "written with": ("a file of another version", "compare an answer, or fit again"),
-    "nothing seen yet": ("nothing was found without predicting rows", "`fit.check()` looks further"),
-    # -- fit.check() -------------------------------------------------------------------------------------------
-    "The evidence found nothing in y that rows near": ("y is noise as far as X tells", "other columns, or a kernel"),
-    "Where rows are far apart or columns of different": ("lengths far below all distances", "`StandardScaler`"),
-    "kernel=None, which starts from": ("lengths far below all distances", "no `kernel=`"),
-    "of another shape than y, which spreads": (
-        "residuals spread unevenly",
-        "a family with heavier tails, or `dispersion=`",
+    "a correction is not to be": (
+        "The importance weights of the correction are too uneven.",
+        'Use the Gaussian answers, or `accuracy="high"`.',
     ),
-    "curved along the fixed part": ("an effect is not a line", "`s(x)`, or another link"),
-    "residuals of neighbours in time are correlated": ("rows near in time are alike", "`ar1(t)` or `rw1(t)`"),
-    "rows beyond 3 sds of their prediction": ("heavy tails, or wrong entries", '`"student-t"`; look at these rows'),
-    "rows vary about their predictions from the others": ("the spread of y is not the family's", "another family"),
-    "whose theta was learned to": ("memory ended before theta was learned well", "fewer points"),
-    "rows and latents no data sets were made": ("tests of many rows take long", "`fit.residual_tests()`"),
-    "times as much as the family says": ("counts or shares are over- or underdispersed", "the family that it names"),
-    "overdispersed, intervals": ("more spread than the family has", '`"negative-binomial"`, `"beta-binomial"`'),
-    "underdispersed, intervals": ("less spread than the family has", "nothing: intervals are cautious"),
-    "rows where the model expects": ("more zeros than the family has", "a zero-inflated or hurdle family"),
-    "move their own predictor": ("rows that the others do not predict", "look at these rows"),
-    "moves its own predictor": ("a row that the others do not predict", "look at this row"),
-    "from uniform; right models": ("predictions are off", "another family, or terms that are missing"),
-    "predictions of rows from the others": ("predictions are off", "another family, or terms that are missing"),
-    "too sure: y spreads more": ("predictions are too narrow", "a family with more spread"),
-    "not sure enough: y spreads less": ("predictions are too wide", "a family with less spread"),
-    "the Gaussian falls short of the evidence": ("few binary rows a group", '`accuracy="high"`'),
-    "with twice its scale it would be": ("few groups", "a prior that you believe; `fit.sensitivity()`"),
+    "written with": (
+        "Another version of the library wrote the file.",
+        "Compare an answer with that of the other version, or fit again.",
+    ),
+    "nothing seen yet": (
+        "The checks that need no further work found nothing.",
+        "Call `fit.check()`, which also predicts every row from the others.",
+    ),
+    # -- fit.check() -------------------------------------------------------------------------------------------
+    "The evidence found nothing in y that rows near": (
+        "As far as X tells, y is noise.",
+        "Use other columns, or give a kernel.",
+    ),
+    "Where rows are far apart or columns of different": (
+        "All length scales are far below the distances between rows.",
+        "Scale X with `StandardScaler`.",
+    ),
+    "kernel=None, which starts from": (
+        "All length scales are far below the distances between rows.",
+        "Do not give `kernel=`.",
+    ),
+    "of another shape than y, which spreads": (
+        "The residuals are not distributed as the family says.",
+        "Use a family with heavier tails, or `dispersion=`.",
+    ),
+    "curved along the fixed part": ("An effect is not a straight line.", "Use `s(x)`, or another link."),
+    "residuals of neighbours in time are correlated": (
+        "Rows that are near in time are alike.",
+        "Add `ar1(t)` or `rw1(t)`.",
+    ),
+    "rows beyond 3 sds of their prediction": (
+        "y has heavy tails, or some entries are wrong.",
+        'Look at these rows. If they are right, use `family="student-t"`.',
+    ),
+    "rows vary about their predictions from the others": (
+        "The spread of y is not the one of the family.",
+        "Use another family.",
+    ),
+    "whose theta was learned to": (
+        "Memory ended before the hyperparameters were learned to the tolerance.",
+        "Use fewer points.",
+    ),
+    "rows and latents no data sets were made": (
+        "Tests by simulation take long with many rows, so `check()` left them out.",
+        "Call `fit.residual_tests()`.",
+    ),
+    "times as much as the family says": (
+        "Counts or shares have more or less variance than the family allows.",
+        "Use the family that the message names.",
+    ),
+    "overdispersed, intervals": (
+        "y has more variance than the family allows.",
+        'Use `"negative-binomial"` for counts, `"beta-binomial"` for successes among trials.',
+    ),
+    "underdispersed, intervals": (
+        "y has less variance than the family allows.",
+        "You need not do anything. Intervals are wider than necessary.",
+    ),
+    "rows where the model expects": (
+        "y has more zeros than the family allows.",
+        "Use a zero-inflated or a hurdle family.",
+    ),
+    "move their own predictor": ("The other rows do not predict these rows.", "Look at these rows."),
+    "moves its own predictor": ("The other rows do not predict this row.", "Look at this row."),
+    "from uniform; right models": (
+        "Predictions of rows from the other rows are off.",
+        "Use another family, or add terms that are missing.",
+    ),
+    "predictions of rows from the others": (
+        "Predictions of rows from the other rows are off.",
+        "Use another family, or add terms that are missing.",
+    ),
+    "too sure: y spreads more": ("Predictive intervals are too narrow.", "Use a family with more variance."),
+    "not sure enough: y spreads less": ("Predictive intervals are too wide.", "Use a family with less variance."),
+    "the Gaussian falls short of the evidence": ("Groups have few binary rows.", 'Use `accuracy="high"`.'),
+    "with twice its scale it would be": (
+        "There are few groups, so the prior of their sd matters.",
+        "State a prior that you believe. `fit.sensitivity()` shows its influence.",
+    ),
 }

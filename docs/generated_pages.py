@@ -21,6 +21,7 @@ from fenchel.terms import Grouped, Matern
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 SOURCE = ROOT / "src" / "fenchel"
+PRIOR = "hyperparameters and their priors"
 GENERATED = ("families.md", "terms.md", "gallery.md", "messages.md")  # and families/, terms/, examples/
 SUPPORT = {
     "real": "a real number",
@@ -28,6 +29,14 @@ SUPPORT = {
     "positive": "a positive number",
     "unit": "a number between 0 and 1",
     "levels": "a label or a level",
+}
+COEFFICIENTS = {  # what their exponentials are called, and how fits report these
+    None: "on the scale of $\\eta$",
+    "odds_ratio": '$e^\\beta$ is an odds ratio: `fit.coefficients["odds_ratio"]`',
+    "relative_risk": '$e^\\beta$ is a ratio of means (a relative risk): `fit.coefficients["relative_risk"]`',
+    "mean_ratio": '$e^\\beta$ is a ratio of means: `fit.coefficients["mean_ratio"]`',
+    "hazard_ratio": "$e^\\beta$ is a hazard ratio, and a positive coefficient means a shorter duration: "
+    '`fit.coefficients["hazard_ratio"]`',
 }
 
 
@@ -52,10 +61,12 @@ def families() -> dict[str, str]:
         out[f"families/{word}.md"] = _family(word, own, peers)
     head = "| family | y is | what it is |\n|---|---|---|\n"
     out["families.md"] = (
-        "# Families\n\n`family=` of a formula, and `likelihood=` of an estimator, is one of these words.\n\n"
+        "# Families\n\nA family is the distribution of y given the linear predictor eta. `family=` of a formula, and "
+        "`likelihood=` of an estimator, is one of these names. [How to choose a model](start/which_model.md) "
+        "helps to choose.\n\n"
         f"{head}{chr(10).join(rows)}\n"
-        "| [`multinomial`](formulas.md#families) | one of several labels | coefficients of each class but the first |\n"
-        "| [`cox`](formulas.md#families) | a duration | a hazard of any shape times exp(eta) |\n\n"
+        "| [`multinomial`](formulas.md#families) | one of several labels | coefficients for all labels but one |\n"
+        "| [`cox`](formulas.md#families) | a duration | exp(eta) times a baseline hazard of any shape |\n\n"
         f"```{{toctree}}\n:hidden:\n{chr(10).join(f'families/{word}' for word in FAMILIES)}\n```\n"
     )
     return out
@@ -63,22 +74,30 @@ def families() -> dict[str, str]:
 
 def _family(word: str, own: object, peers: dict[str, str]) -> str:
     kind = type(own)
-    values = "0, or a positive number" if word == "tweedie" else SUPPORT[own.support]
-    rows = [("y is", values), ("rows need", ", ".join(f"`{name}=`" for name in own.needs) or "-")]
-    learned = ", ".join(
-        f"{p.name}" + (f" (`{p.formula[0]}=` gives it a formula)" if p.formula else "") for p in own.parameters
-    )
-    rows += [
-        ("learned beside eta", learned or "-"),
-        ("other spellings", ", ".join(f"`{a}`" for a in own.aliases) or "-"),
+    rows = [
+        ("y is", "0, or a positive number" if word == "tweedie" else SUPPORT[own.support]),
+        ("distribution", peers["distribution"]),
+        ("link", peers["link"]),
+        ("coefficients", COEFFICIENTS[own.ratio]),
+        ("own parameters and their priors", _priors(word)),
+        *(
+            ("formula for it", f'`{p.formula[0]}="~ x"` is a formula for the {p.formula[1]}')
+            for p in own.learned
+            if p.formula
+        ),
+        ("argument for each row", ", ".join(f"`{name}=`" for name in own.needs)),
+        ("other names", ", ".join(f"`{a}`" for a in own.aliases)),
+        ("in R", peers["in R"]),
+        ("in Python", peers["in Python"]),
+        *_fitting(word, own),
     ]
-    peer_rows = [(name, text) for name, text in peers.items() if name not in ("in one line", "example")]
-    rows = [*peer_rows[:1], *rows, ("their priors", _priors(word)), *_fitting(own), *peer_rows[1:]]
-    table = "\n".join(f"| {name} | {text} |" for name, text in rows)
+    table = "\n".join(f"| {name} | {text} |" for name, text in rows if text)
     return (
         f"# {word}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n{_caption(word, own)}\n```\n\n"
-        f"```python\n{peers['example']}\n```\n\n## The likelihood itself\n\n"
+        f"```python\n{peers['example']}\n```\n\n"
+        f"Here $\\eta$ is the linear predictor: the right side of the formula.\n\n| | |\n|---|---|\n{table}\n\n"
+        f"```{{figure}} {word}.png\n:alt: {word}\n\n{_caption(word, own)}\n```\n\n"
+        "## The likelihood as an object\n\n`family=` also takes this object, with settings of your own.\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {kind.__module__}.{kind.__qualname__}\n   :no-index:\n```\n"
     )
 
@@ -86,29 +105,40 @@ def _family(word: str, own: object, peers: dict[str, str]) -> str:
 def _priors(word: str) -> str:
     """The priors of a family's own parameters, with the names that ``priors=`` has for them, from docs/formulas.md."""
     page = (DOCS / "formulas.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`\w+`) \| ([^|]+) \| (`[^|]+`) \| ([^|]+) \|$", page, re.M)
-    return "; ".join(f"{name}: {default}" for name, _, default, families in rows if word in families.split(", ")) or "-"
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (`[^|]+`) \| ([^|]+) \|$", page, re.M)
+    told = [
+        f"{default.replace('...', 'm')}" + (f", called `{name}` in `priors=`" if name not in default else "")
+        for name, _, default, families in rows
+        if word in families.split(", ")
+    ]
+    started = ". The number m is the starting value, computed from y" if any("N(m" in text for text in told) else ""
+    return "; ".join(told) + started or "none"
 
 
-def _fitting(own: object) -> list[tuple[str, str]]:
-    """How a fit computes expectations, what its certificate proves, and what a row costs."""
-    bound = own.bound
-    if bound == "none":
-        return [("certificate", "duality"), ("cost", "closed forms: the cheapest rows there are")]
-    if bound == "exact" and own.log_concave:
-        return [
-            ("certificate", "strong concavity"),
-            ("cost", "an integral of one dimension for each row and step, to double precision"),
-        ]
-    proof = "duality" if own.log_concave else "stationarity: no global optimum is claimed"
-    return [("certificate", proof), ("cost", "a bound of each row, in closed form or by a few steps of Newton's")]
+def _fitting(word: str, own: object) -> list[tuple[str, str]]:
+    """What is proved of a fit, and what a row costs."""
+    if own.bound == "none" or word in ("tweedie", "laplace"):
+        cost = "the expectations of a row have a closed form: such fits are the fastest"
+    elif own.bound == "exact" and own.log_concave:
+        cost = "an integral in one dimension for each row and iteration, to double precision"
+    else:
+        cost = "a bound for each row and iteration, in closed form or by a few Newton steps"
+    if own.bound == "none":
+        proof = "the gap proves how far the fit is from the best Gaussian, by a convex dual problem"
+    elif own.log_concave or own.bound == "tangent":
+        proof = "the gap proves how far the fit is from the best Gaussian, by strong concavity"
+        proof += "; the tails of the log density are bounded by their tangents" * (own.bound == "tangent")
+    else:
+        proof = "none: the likelihood is not log-concave. The fit is a stationary point, and another one may be better"
+    return [("certificate", proof), ("cost", cost)]
 
 
 def _caption(word: str, own: object) -> str:
     if own.support == "levels":
-        return "The probability of each y, as eta goes up."
-    more = ", beside the probability of exactly 0" if word == "tweedie" else ""
-    return f"p(y given eta) at three values of eta{more}."
+        return "The probability of each y as a function of eta."
+    if word == "tweedie":
+        return "The density of the positive values of y at three values of eta."
+    return f"The {'probability' if own.support == 'count' else 'density'} of y at three values of eta."
 
 
 # -- terms ----------------------------------------------------------------------------------------------------
@@ -117,10 +147,12 @@ def terms() -> dict[str, str]:
     kinds = {**TERMS, "group": None, "field": Matern}
     rows, out = [], {}
     for word, peers in tables.TERMS.items():
-        rows.append(f"| [`{peers['write']}`](terms/{word}.md) | {peers['in one line']} |")
+        cells = (f"[`{peers['write']}`](terms/{word}.md)", peers["in one line"])
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         out[f"terms/{word}.md"] = _term(word, kinds[word], peers)
     out["terms.md"] = (
-        "# Terms\n\nWhat may stand on the right side of a formula beside covariates. Terms add up.\n\n"
+        "# Terms\n\nA term is a part of the right side of a formula: an effect of groups, times, places or covariates "
+        "with a Gaussian prior. Terms and covariates add up to the linear predictor.\n\n"
         f"| write | what it is |\n|---|---|\n{chr(10).join(rows)}\n\n"
         f"```{{toctree}}\n:hidden:\n{chr(10).join(f'terms/{word}' for word in tables.TERMS)}\n```\n"
     )
@@ -131,16 +163,26 @@ def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
     skipped = ("write", "in one line", "example", "picture")
     name = peers["write"] if kind else "(1|g)"
     change = f'`priors={{"{name}": fenchel.PC(sd=1, alpha=0.01)}}`: P(sd > 1) = 0.01'
-    rows = {**peers, "in Python": tables.PYTHON_TERMS.get(word, "-"), "to change the prior": change}
+    if "range:" in peers[PRIOR] or "as `gp`" in peers[PRIOR]:
+        change += f'. `priors={{"{name}": {{"range": fenchel.PC(range=2, alpha=0.05)}}}}`: P(range < 2) = 0.05'
+    rows = {}
+    for row, text in peers.items():
+        rows[row] = text
+        if row == PRIOR:
+            rows["to change a prior"] = change
+        if row == "in R":
+            rows["in Python"] = tables.PYTHON_TERMS.get(word, "-")
     table = "\n".join(
         f"| {row} | {text.replace('|', chr(92) + '|')} |" for row, text in rows.items() if row not in skipped
     )
     shown = kind or Grouped
     return (
         f"# {word if kind else '(x | g)'}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n```{{figure}} {word}.png\n:alt: {word}\n\n"
-        "Effects that the prior of such a term may have, at an sd of 1.\n```\n\n"
-        f"```python\n{peers['example']}\n```\n\n## The term as an object\n\n"
+        f"```python\n{peers['example']}\n```\n\n| | |\n|---|---|\n{table}\n\n"
+        "Priors of sds are on the scale of the linear predictor. If y is a real number with noise, they are in units "
+        "of the sd of y ([priors](../priors.md)).\n\n"
+        f"```{{figure}} {word}.png\n:alt: {word}\n\nDraws of the effects from the prior, with an sd of 1.\n```\n\n"
+        "## The term as an object\n\n`Model(..., terms=[...])` takes this object; a formula makes it for you.\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {shown.__module__}.{shown.__qualname__}\n   :no-index:\n```\n"
     )
 
@@ -186,17 +228,22 @@ def messages() -> str:
     parts = []
     for room, rows in sorted(found.items()):
         lines = "\n".join(f"| {_cell(what)} | {_cell(cure)} |" for what, cure in sorted(set(rows)) if _says(what))
-        parts.append(f"### {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
+        if lines:
+            parts.append(f"### {room}\n\n| what it says | what to do |\n|---|---|\n{lines}\n")
     rows = [(text, *cause_of(text)) for text in warnings_and_remarks()]
-    warned = "\n".join(f"| {_cell(text)} | {cause} | {cure} |" for text, cause, cure in sorted(rows) if cause)
-    head = "# Every message\n\nThe sentences of warnings and errors. `...` stands for a name or a number of yours."
+    warned = "\n".join(
+        f"| {_cell(text)} | {cause} | {cure.replace('|', chr(92) + '|')} |"
+        for text, cause, cure in sorted(rows)
+        if cause
+    )
+    head = "# Every message\n\nThis page lists every warning and error. `...` stands for a name or a number of yours."
     later = (
-        "They come after a fit, in `fit.summary()`, `fit.remarks` and `fit.check()`, and say what may be wrong with it."
+        "They appear after a fit, in `fit.summary()`, `fit.remarks` and `fit.check()`: something may be wrong with it."
     )
     return (
-        f"{head} Search this page for the words that you see.\n\n## Warnings, remarks and checks\n\n{later}\n\n"
+        f"{head} Search it for the words that you see.\n\n## Warnings, remarks and checks\n\n{later}\n\n"
         f"| what it says | cause | what to do |\n|---|---|---|\n{warned}\n\n## Errors\n\n"
-        "They come before any work, by the part of the library that says them.\n\n" + "\n".join(parts)
+        "They appear before any computation. Each table has those of one part of the library.\n\n" + "\n".join(parts)
     )
 
 

@@ -1,4 +1,4 @@
-"""Likelihoods, one a file; ``base`` is the contract. ``named`` finds one by its word, ``register`` gives it one."""
+"""Likelihoods, one in each file. ``base`` is the contract, ``named`` finds one by its name, ``register`` adds one."""
 
 from .base import Likelihood
 from .beta import Beta, BetaBinomial

@@ -1,16 +1,17 @@
-"""The contract of a likelihood: p(y | eta), one observation at a time, and what is known of it.
+"""The contract of a likelihood: the density p(y | eta) of one observation, and the methods that a fit uses.
 
     the target       check, prepare                     the density       log_density, derivatives, landmarks, constant
     its parameters   parameters, theta_slopes           its y             mean_at, cdf, draw, predictive_*
     where it starts  starting, level, scale_of          its bounds        bounds, bound, objective, exact_loss
 
-Shapes. N observations with C predictors each; eta is (N, M) at M places (one predictor), h and rho are (N, C). Data is
-passed in, never stored: ``prepare(y)`` makes ``rows``, a dictionary of arrays whose first axis is the observation, and
-every method takes it back. Values are per unit of weight; the problem multiplies by rows["weight"] (0 = unobserved).
+Shapes. There are N observations with C predictors each. eta is (N, M) at M places (one predictor), h and rho (N, C).
+Data are passed in and never stored: ``prepare(y)`` makes ``rows``, a dictionary of arrays whose first axis is the
+observation, and every method takes ``rows``. Values are per unit of weight; the problem multiplies them by
+rows["weight"] (0 = unobserved).
 
-What is fitted is a bound on E[-log p(y|eta)]: ``bounds`` maps words to the classes of ``bounds.py``, ``bound`` is the
-word in use, and ``objective`` the bound itself. A likelihood that names none is fitted by exact expectations, which
-need ``derivatives`` alone.
+A fit minimises a bound on E[-log p(y|eta)]: ``bounds`` maps names to the classes of ``bounds.py``, ``bound`` is the
+name in use, and ``objective`` the bound itself. A likelihood without bounds is fitted by exact expectations, which need
+only ``derivatives``.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ LABELS = "Encode labels as integers first, for example with sklearn.preprocessin
 
 
 class Likelihood(Predicted, Stated, ABC):
-    """p(y | eta) and its bounds. See the module for shapes and notation.
+    """The density p(y | eta) and its bounds. See the module for shapes and notation.
 
     Attributes
     ----------
-    word : what an estimator calls it, or None
-    aliases : what other software calls it, without signs: R's, brms's, glmmTMB's and mgcv's names
-    needs : those of ``row_parameters`` that have no default
+    word : its name in ``family=`` and ``likelihood=``, or None
+    aliases : its names in other software (R, brms, glmmTMB, mgcv), without punctuation
+    needs : the ``row_parameters`` that have no default
     of_variance : whether eta is the log variance of y, whose mean is 0
-    above_zero : the word of its counts above 0, where zeros may be a model of their own
-    support : "real", "count", "positive", "unit" (between 0 and 1) or "levels" (0, ..., K-1), what y is
+    above_zero : the word of the family of its positive counts, for hurdle models
+    support : the values of y: "real", "count", "positive", "unit" (between 0 and 1) or "levels" (0, ..., K-1)
     noise : whether eta is on the scale of y
-    ratio : what exp(effect) is called, or None
-    moves_eta : whether its own parameters move eta so far that sds of eta have to be over them too
+    ratio : the name of exp(effect), or None
+    moves_eta : whether sds of eta have to include the uncertainty of its own parameters
     ordered : whether cutpoints take the place of an intercept
-    durations : whether y are durations, of which ``predictive_survival`` knows
+    durations : whether y is a duration, so that there is a ``predictive_survival``
     least : the smallest count
-    atom : whether y > 0 has a probability of being 0
-    rows_hold_parameters : whether its bound reads its parameters from its rows alone
+    atom : whether a nonnegative y is 0 with positive probability
+    rows_hold_parameters : whether its bound reads its parameters only from its rows
     """
 
     word: str | None = None
@@ -228,9 +229,9 @@ class Likelihood(Predicted, Stated, ABC):
 
 
 class Targets:
-    """Targets (N,) that a likelihood has accepted, NaN where unobserved, and the rows it made of them.
+    """Checked targets (N,), NaN where unobserved, and the rows that the likelihood made of them.
 
-    They are checked once: fits of the same targets at many hyperparameters share them.
+    Targets are checked once, and fits at many hyperparameters share them.
     """
 
     def __init__(self, likelihood: Likelihood, y: Any, weights: ArrayLike | None = None) -> None:

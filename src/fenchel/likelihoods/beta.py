@@ -6,12 +6,12 @@
     A     = phi mu (1-mu) [trigamma(1+x) + trigamma(1+z)] + (1 - 2 mu) [digamma(1+x) - digamma(1+z)] + 2/phi
 
 The density is not log-concave: psi'' < 0 in its tails, on the left where A/(1 - 2 mu) < L and on the right where
-A/(2 mu - 1) < -L. A/(1 - 2 mu) increases in mu < 1/2, so psi has at most one inflection on each side of 0. There it is
-continued by its tangent:
+A/(2 mu - 1) < -L. A/(1 - 2 mu) increases in mu < 1/2, so psi has at most one inflection on each side of 0. Beyond an
+inflection the bound replaces psi by its tangent:
 
     bound "tangent":   f = E[psi~],    psi~ = psi between the inflections, their tangents beyond: convex, psi~ >= psi
 
-which keeps the ELBO a lower bound on log p(y) and makes what is fitted log-concave (``tangents.py``).
+The ELBO remains a lower bound on log p(y), and the fitted problem is log-concave (``tangents.py``).
 
 Beta-binomial: y successes of n trials whose probability is Beta(x, z).
 
@@ -91,7 +91,7 @@ def _secants(
 
 
 class BetaShares(LogitLink, TangentLikelihood):
-    """What shares and counts of successes have in common: rows["y"] is the target on the scale of eta."""
+    """Common base of ``Beta`` and ``BetaBinomial``: rows["y"] is the target on the scale of eta."""
 
     precision: Any
 
@@ -115,10 +115,10 @@ class Beta(BetaShares):
     Parameters
     ----------
     precision : float
-        Above 0; the larger, the less noise. Learnable.
+        phi, above 0: y ~ Beta(mean phi, (1 - mean) phi). A larger precision means less noise. Learnable.
     bound : {"tangent"}
-        The tails beyond the inflections of the log-density are continued by their tangents, which makes the problem
-        log-concave: a lower bound on the evidence with a strong-concavity certificate.
+        The bound replaces the tails of the log density by tangents. The problem is then log-concave, and the fit has a
+        lower bound on the evidence with a strong-concavity certificate.
 
     Examples
     --------
@@ -235,14 +235,14 @@ class Beta(BetaShares):
 
 
 class BetaBinomial(BetaShares):
-    """Counts of successes among known numbers of trials, more variable than a binomial's.
+    """Counts of successes among known numbers of trials, with more variance than a binomial count.
 
     Parameters
     ----------
     trials : int or array (N,)
-        Trials of each row; 0 means unobserved.
+        Number of trials of each row; 0 means unobserved.
     precision : float or array (N,)
-        phi, above 0; the larger, the nearer to a binomial. Learnable where it is one number.
+        phi, above 0; a large precision is nearly a binomial distribution. Learnable if it is one number.
 
     Examples
     --------

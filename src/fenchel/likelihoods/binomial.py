@@ -8,11 +8,11 @@
     "exact"    (no dual)             f = E[-log p] itself
 
 The tilted bound is the tightest of its family (Saul, Jaakkola and Jordan; Knowles and Minka). Because the curve
-tau (1 - tau) is concave, its dual is one convex problem; nothing alternates.
+tau (1 - tau) is concave, its dual is one convex problem, and no alternating scheme is needed.
 
     Binomial:   p(y|eta) = C(n, y) e^{y eta} / (1 + e^eta)^n,      f(h, rho) = n f_Bernoulli(h, rho; y/n) - log C(n, y)
 
-so it is the Bernoulli site at the fraction y/n with weight n; n = 0 is an unobserved row.
+so a binomial row is a Bernoulli row at the fraction y/n with weight n. A row with n = 0 is unobserved.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JaakkolaLogit(DirectBound):
 
 
 class LogitLikelihood(Likelihood):
-    """A fraction y of successes under a logistic: what Bernoulli and Binomial share."""
+    """A fraction y of successes with a logit link: the common base of Bernoulli, Binomial and negative binomial."""
 
     bounds: ClassVar[Bounds] = {
         "log-sum": LogSumLogit,
@@ -99,8 +99,9 @@ class BernoulliLogit(LogitLink, LogitLikelihood):
     Parameters
     ----------
     bound : {"best", "log-sum", "tilted", "bohning", "jaakkola", "exact"}
-        The paper's bound, the tighter one, a constant curvature (each one convex problem with a duality gap), the best
-        quadratic bound, or no bound at all (both with a strong-concavity certificate). "best" is "exact".
+        "exact" integrates the log-likelihood of a row numerically, and "best" means "exact". "log-sum" (the paper's),
+        "tilted" (tighter) and "bohning" (constant curvature) are convex problems with a duality gap. "jaakkola" is the
+        best quadratic bound; it has a strong-concavity certificate, as "exact" has.
 
     Examples
     --------
@@ -130,12 +131,12 @@ class BernoulliLogit(LogitLink, LogitLikelihood):
 
 
 class Binomial(LogitLink, LogitLikelihood):
-    """Counts of successes among known numbers of trials.
+    """Counts of successes among known numbers of trials, with success probability ``1 / (1 + exp(-eta))``.
 
     Parameters
     ----------
     trials : int or array (N,)
-        Trials of each row; 0 means unobserved.
+        Number of trials of each row; 0 means unobserved.
     bound : {"best", "log-sum", "tilted", "bohning", "jaakkola", "exact"}
         As in ``BernoulliLogit``.
 

@@ -1,22 +1,23 @@
-"""A bound f(h, rho) >= E[-log p(y|eta)], eta ~ N(h, rho), is an object of one of two kinds.
+"""Bounds f(h, rho) >= E[-log p(y|eta)], eta ~ N(h, rho). There are two kinds.
 
-``ConvexBound`` is a site: a curve tau -> (alpha, lam) and a convex conjugate k on it (eq:conjugate),
+A ``ConvexBound`` (a site) is a curve tau -> (alpha, lam) with a convex conjugate k on it (eq:conjugate),
 
     f(h, rho) = max_tau [ alpha(tau) h + lam(tau) rho/2 - k(tau) ] + const
     alpha(tau) = c_h + a_h tau (affine),   lam(tau) concave,   k convex
 
-and has a dual. The library walks on it in the mirror coordinate s = k'(tau), in which every real number is feasible.
+It has a dual. Solvers use the mirror coordinate s = k'(tau), in which every real number is feasible.
 
-``DirectBound`` has no dual and gives ``loss``, f with its slopes and curvature: the expectation itself for a logistic,
-quadratic bounds with their parameter optimised. ``relaxed`` may name a convex neighbour to start from. One predictor.
+A ``DirectBound`` has no dual. It gives ``loss``: f with its slopes and curvature. Examples are the exact expectation of
+a logistic loss, and quadratic bounds with an optimised parameter. ``relaxed`` may name a convex bound to start from. It
+has one predictor.
 
 Shapes. N observations, C predictors and P potentials an observation: h, rho, alpha, lam are (N, C) and s, tau are
 (N, P). Potential p belongs to predictor ``layout[p]``. ``rows`` is what the likelihood's ``prepare`` made. Values are
 per unit of weight; the problem multiplies by rows["weight"] (0 = unobserved).
 
-What a bound tells of itself at one point: ``Site`` is the curve and the conjugate of a convex bound at s, of which the
-dual is made. ``Loss`` is f with its slopes, convex or not, of which the exact mode is made. A convex bound has both;
-``loss_of_site`` gives the second from the first:
+At one point, ``Site`` holds the curve and the conjugate of a convex bound at s, for the dual. ``Loss`` holds f with its
+slopes, convex or not, for the exact mode. A convex bound has both, and ``loss_of_site`` computes the second from the
+first:
 
     f(h, rho) = max_tau G,  G = alpha h + lam rho/2 - k
     df = alpha dh + lam drho/2,   d2f = v v' / (k'' - lam'' rho/2),   v = (a_h, lam'/2)      summed over potentials
@@ -45,7 +46,7 @@ Parts = Callable[[Array, Rows], tuple[Array, Array, Array]]  # (eta, rows) -> a 
 
 
 class Site(NamedTuple):
-    """Everything the dual needs of the sites at one s, per unit of weight.
+    """The values of the sites at one s that the dual uses, per unit of weight.
 
     The derivative of tau is J = diag(spread) - spread spread' / (slack + sum spread) for each observation,
     or diag(spread) when ``slack`` is None (potentials that do not share a normalisation).
@@ -63,7 +64,7 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Where tau may lie: lower < tau < upper, and sum_p tau_p < total (= total when ``exactly``).
+    """The domain of tau: lower < tau < upper, and sum_p tau_p < total (= total when ``exactly``).
 
     Numbers, or arrays that broadcast against tau (lower, upper) and the observations (total).
     """
@@ -78,9 +79,9 @@ class Loss(NamedTuple):
     """f(h, rho) of observations with one predictor, its slopes and its curvature, per unit of weight; all (N,).
 
     For f = E[psi], psi = -log p: alpha = E[psi'], lam = E[psi''], hh = E[psi''], hr = E[psi''']/2, rr = E[psi'''']/4.
-    The curvature only steers Newton's steps; the certificate rests on ``value``, ``alpha`` and ``lam``. A bound over
-    several contrasts has alpha and lam (N, P), and its curvature apart (``Bound.curvature``); a convex one of several
-    predictors has alpha and lam (N, C) and no curvature.
+    Only Newton's steps use the curvature; the certificate uses ``value``, ``alpha`` and ``lam``. A bound over several
+    contrasts has alpha and lam (N, P), and a separate ``Bound.curvature``. A convex bound of several predictors has
+    alpha and lam (N, C) and no curvature.
     """
 
     value: Array  # f
@@ -152,7 +153,7 @@ def expected_loss(
 
 
 class Bound(ABC):
-    """f(h, rho) of one likelihood: what both kinds have."""
+    """f(h, rho) of one likelihood: the common base of both kinds."""
 
     layout: tuple[int, ...] = (0,)
     convex: bool  # whether it is a site
@@ -269,7 +270,7 @@ class ContrastBound(DirectBound):
 
 
 class ExactExpectation(DirectBound):
-    """f = E[psi] itself."""
+    """The exact expectation f = E[psi]."""
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         exact: Loss = self.likelihood.exact_loss(h, rho, rows)
@@ -277,7 +278,7 @@ class ExactExpectation(DirectBound):
 
 
 class ConvexBound(Bound):
-    """A site: a subclass gives its curve and conjugate, and what else cannot be derived from them."""
+    """A site: a subclass gives its curve, its conjugate, and whatever does not follow from these."""
 
     convex = True
     curved: bool = False  # whether lam bends, so that ``curve_gap`` is not 0
@@ -385,7 +386,7 @@ class ConvexBound(Bound):
 
 
 class ExactSite(ConvexBound):
-    """A convex bound that is the expectation itself: nothing is lost."""
+    """A convex bound that equals the expectation."""
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         exact: Loss = self.likelihood.exact_loss(h, rho, rows)

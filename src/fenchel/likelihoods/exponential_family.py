@@ -2,13 +2,13 @@
 
     f(h, rho) = c_h h + phi(s) + const,   s = a_h h + rho/2,   phi(s) = c e^s,   tau = c e^s,   k(tau) = tau (s - 1)
 
-A subclass states c_h, a_h and c, the checks of its target and its moments. This is also the class to start from for a
-likelihood of your own: see ``examples/new_likelihood.py``. Counts and durations have their own files; here are
+A subclass states c_h, a_h and c, the checks of its target and its moments. Start from this class for a likelihood of
+your own: see ``examples/new_likelihood.py``. Counts and durations have their own files. This file has
 
     Gamma                 mean e^eta, shape k: p(y|eta) = (k/e^eta)^k y^{k-1} exp(-k y e^-eta) / Gamma(k)
                           c_h = k,  a_h = -1,  c = k y;  the variance of y is e^{2 eta}/k, and k = 1 is the exponential
     StochasticVolatility  y ~ N(0, e^eta), eta the log-variance:  c_h = 1/2,  a_h = -1,  c = y^2/2
-                          nothing is divided by y^2 (the paper's conjugate is): y = 0 has tau = lam = 0, its slope 1/2
+                          y = 0 needs no special case: tau = lam = 0 and the slope is 1/2 (the paper divides by y^2)
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ExponentialSite(ExactSite):
 
 
 class ExponentialLikelihood(Likelihood):
-    """-log p(y|eta) = c_h eta + c e^{a_h eta} + const: the expectation is exact, no bound is needed."""
+    """-log p(y|eta) = c_h eta + c e^{a_h eta} + const. Its expectation has a closed form, so it needs no bound."""
 
     sign: float = 1.0
     bound = "none"
@@ -135,12 +135,12 @@ class ExponentialLikelihood(Likelihood):
 
 
 class Gamma(LogLink, ExponentialLikelihood):
-    """Positive targets with mean ``exp(eta)``: amounts, durations without censoring, concentrations.
+    """Positive targets with mean ``exp(eta)`` and variance ``exp(2 eta) / shape``: amounts, costs, concentrations.
 
     Parameters
     ----------
     shape : float
-        k, above 0: one over the squared coefficient of variation. Learned as theta = [log k].
+        k, above 0: one over the squared coefficient of variation of y. Learnable, as theta = [log k].
 
     Examples
     --------
@@ -223,7 +223,7 @@ class Gamma(LogLink, ExponentialLikelihood):
 
 
 class StochasticVolatility(ExponentialLikelihood):
-    """Mean-zero returns whose log-variance is the predictor.
+    """Returns with mean 0 and variance ``exp(eta)``.
 
     Examples
     --------

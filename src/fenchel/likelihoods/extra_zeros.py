@@ -1,18 +1,18 @@
-"""Counts with zeros of their own: zero-inflated and hurdle counts of a base's density p0.
+"""Zero-inflated and hurdle counts. p0 is the density of the base: Poisson or negative binomial.
 
     zero-inflated   p(0|eta) = pi + (1 - pi) e^{-g},   g = -log p0(0|eta);     p(y|eta) = (1 - pi) p0(y|eta)   for y > 0
     y > 0:          f = E[psi0] - log(1 - pi)                                                          the base's
     y = 0:          f = G(E[g]),   G(x) = -log(pi + (1 - pi) e^{-x})    >= E[G(g)], as G is concave (Jensen)
 
-With w = G'(E[g]), the probability that a zero is the count's own, every slope of a zero is w times that of g; the same
-bound comes from a latent indicator whose probability is optimised. -log p(0) levels off at -log pi, so neither p nor
-the bound is log-concave: the fit is a stationary point, and another one may be better. There is no dual. The fit
-starts from a Poisson's (w = 1).
+Let w = G'(E[g]) be the probability that a zero comes from the count and is not an extra zero. Every slope of a zero is
+then w times that of g. The same bound results from a latent indicator whose probability is optimised. -log p(0) tends
+to -log pi, so neither p nor the bound is log-concave: the fit is a stationary point, and another one may be better.
+There is no dual. The fit starts from a Poisson fit (w = 1).
 
     hurdle          p(0|eta) = pi,      p(y|eta) = (1 - pi) p0(y|eta) / (1 - p0(0|eta))   for y > 0
 
-A zero says nothing of eta: such rows have no curvature and are set aside, and the rest is as log-concave as a
-truncated count is. With the logit of pi as theta, dpsi/dtheta = pi - 1[y = 0].
+A zero carries no information on eta: such rows have no curvature and are left out. The other rows are as log-concave as
+truncated counts. With the logit of pi as theta, dpsi/dtheta = pi - 1[y = 0].
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROBABILITY_BOUNDS = np.array([[-np.log(1e8), np.log(1e8)]])  # of a logit: pi a
 
 
 class OwnProbability(ModifiedCounts):
-    """A modifier of counts that gives 0 a probability of its own, which may have one number a row."""
+    """A modifier of counts that gives 0 a separate probability: one number, or one for each row."""
 
     probability: Any
 
@@ -88,7 +88,7 @@ def _level_off(g: Array, odds: Array) -> tuple[Array, Array, Array]:
 
 
 class ZeroMixture(DirectBound):
-    """f = G(E[g]) of a zero, by Jensen; that of the base of a count above it."""
+    """f = G(E[g]) for a zero, by Jensen's inequality; the bound of the base for a positive count."""
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         xp, zero = namespace(h), rows["count"] == 0.0
@@ -115,14 +115,14 @@ class ZeroMixture(DirectBound):
 
 
 class ZeroInflated(OwnProbability):
-    """Counts of which a share is zero for another reason.
+    """Zero-inflated counts: an extra zero with probability pi, and a count of the base otherwise.
 
     Parameters
     ----------
     base : Poisson, NegativeBinomial or NegativeBinomial1
-        Of the counts, its exposure and its overdispersion included.
+        Distribution of the counts, with its exposure and its overdispersion.
     probability : float or array (N,)
-        Of a structural zero, in (0, 1). Learnable where it is one number.
+        pi, the probability of an extra (structural) zero, in (0, 1). Learnable if it is one number.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def _share(own: Likelihood, y: np.ndarray, w: np.ndarray) -> float:
 
 
 class HurdleBound(DirectBound):
-    """That of the truncated base, zeros set aside."""
+    """The bound of the truncated base; zeros are left out."""
 
     @property
     def log_concave(self) -> bool:
@@ -242,14 +242,14 @@ class HurdleBound(DirectBound):
 
 
 class Hurdle(OwnProbability):
-    """Counts that are 0 with a probability of their own, and a truncated count else.
+    """Hurdle counts: 0 with probability pi, and a count of the base that is truncated at 0 otherwise.
 
     Parameters
     ----------
     base : Poisson, NegativeBinomial or NegativeBinomial1
-        Of the counts before they are truncated, its exposure and its overdispersion included.
+        Distribution of the counts before truncation, with its exposure and its overdispersion.
     probability : float or array (N,)
-        Of a zero, in (0, 1). Learnable where it is one number.
+        pi, the probability of a zero, in (0, 1). Learnable if it is one number.
 
     Examples
     --------

@@ -11,12 +11,12 @@ Student's t: p(y|eta) proportional to (1 + u^2/nu)^{-(nu+1)/2} / b, u = (eta - y
     "super-gaussian"   f = (nu+1)/2 log(1 + x/nu) + const,   x = E[u^2] = a^2 + v
                        lam = (nu+1)/(nu + x)/b^2: the weight of iteratively reweighted least squares
 
--log p is not convex in eta: far from y it is flat, so a target far out is given up rather than fitted. The price is
-that the bound may have several stationary points. A fit finds one of them, by steps that never lower the bound, from a
-robust start (logistic noise of the same curvature at its centre); its certificate is "stationarity" and its gap
-infinite, since nothing bounds what another Gaussian could gain.
+-log p is not convex in eta: far from y it is flat, so an outlier has little influence. The price is that the bound may
+have several stationary points. A fit finds one of them, by steps that never lower the bound, from a robust start
+(logistic noise of the same curvature at its centre). Its certificate is "stationarity" and its gap is infinite, since
+nothing bounds how much better another Gaussian could be.
 
-Prediction uses that the noise is a scale mixture of normals, noise^2 = 1/w with w ~ Gamma(nu/2, rate nu/2):
+Predictions use that the noise is a scale mixture of normals, noise^2 = 1/w with w ~ Gamma(nu/2, rate nu/2):
 
     E[p(y|eta)] = int N(y; h, rho + b^2/w) Gamma(w) dw,    l = log w: the trapezium is exponentially accurate
 """
@@ -48,16 +48,16 @@ _NODES = 2_000_000  # at a time
 
 
 class LaplaceNoise(NoiseLikelihood):
-    """Real-valued targets with double-exponential noise: robust, with the median at eta.
+    """Real-valued targets with double-exponential noise: eta is the median of y, and outliers have little influence.
 
-    lam grows like 1/sqrt(v) as v falls at a = 0: a posterior does not shrink onto the kink. No bound has a convex dual.
+    No bound has a convex dual. The curvature lam grows like 1/sqrt(v) as v falls at a = 0.
 
     Parameters
     ----------
     scale : float
-        b, above 0; the standard deviation of the noise is sqrt(2) b. Learned as theta = [log b].
+        b, above 0; the standard deviation of the noise is sqrt(2) b. Learnable, as theta = [log b].
     bound : {"exact", "super-gaussian"}
-        The expectation itself, in closed form, or the best quadratic bound on it.
+        The expectation of the log-likelihood in closed form, or the best quadratic bound on it.
 
     Examples
     --------
@@ -123,18 +123,18 @@ class LaplaceNoise(NoiseLikelihood):
 
 
 class StudentT(NoiseLikelihood):
-    """Real-valued targets with Student's t noise: outliers lose their weight altogether.
+    """Real-valued targets with Student's t noise, y = eta + scale * t: far outliers have nearly no influence.
 
-    The likelihood is not log-concave: a fit is a stationary point, not always the best one.
+    The likelihood is not log-concave: a fit is a stationary point, and another one may be better.
 
     Parameters
     ----------
     df : float
-        Degrees of freedom nu, above 0. The mean exists above 1, the variance above 2.
+        Degrees of freedom nu, above 0. The mean of y exists above 1, and its variance above 2.
     scale : float
-        b, above 0. Learned.
+        b, above 0. Learnable.
     learn_df : bool
-        Whether theta holds log(nu - 1) before log b, which keeps nu above 1; then ``df`` must be above 1.
+        Whether nu is learned as well, as log(nu - 1) before log b in theta. Then ``df`` must be above 1.
     bound : {"super-gaussian"}
 
     Examples

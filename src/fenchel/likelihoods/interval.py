@@ -4,9 +4,9 @@
     a < b = inf    still waiting at a:         psi = A e^eta
     a < b          it ended between a and b:   psi = A e^eta - log(1 - e^{-D e^eta}),                    D = (b/u)^k - A
 
-a = 0 is an event before b. log(1 - e^-mu) is concave in log mu, so every row is log-concave: the expectation is exact,
-A e^eta in closed form and the rest by quadrature, with a strong-concavity certificate. k and the unit of time u are the
-base's. dD/dlog k = k ((b/u)^k log(b/u) - A log(a/u)), and dpsi/dlog k follows.
+a = 0 is an event before b. log(1 - e^-mu) is concave in log mu, so every row is log-concave and the fit has a
+strong-concavity certificate. The expectation of A e^eta has a closed form, and the rest is computed by quadrature. The
+shape k and the unit of time u are those of the base. dD/dlog k = k ((b/u)^k log(b/u) - A log(a/u)) gives dpsi/dlog k.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .survival import Exponential, ProportionalHazards, Weibull, check_durations
 
 
 class Interval(Modified):
-    """Durations that ended between y and ``upper``.
+    """Interval-censored durations: the event happened between y and ``upper``.
 
     Parameters
     ----------
     base : Weibull or Exponential
-        Of the durations.
+        Distribution of the durations.
     upper : float or array (N,), optional
-        Where it had ended: y itself for an event at y, inf where it had not ended yet. y = 0 is an event before
-        ``upper``. Default: y, every event was seen.
+        End of the interval: y for an event at y, inf if no event was seen until y. y = 0 is an event before ``upper``.
+        Default: y, so that every event was seen.
 
     Examples
     --------

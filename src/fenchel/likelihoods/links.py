@@ -22,7 +22,7 @@ from .parameters import per_row
 
 
 class LogLink(Likelihood):
-    """A mean that is ``mean_level`` times exp(``mean_rate`` eta)."""
+    """Log link: the mean is ``mean_level`` times exp(``mean_rate`` eta)."""
 
     mean_rate: float = 1.0  # k
 
@@ -61,7 +61,7 @@ class LogLink(Likelihood):
 
 
 class LogitLink(Likelihood):
-    """A mean that is a share of ``trials``: of 1 where there are none."""
+    """Logit link: the mean is ``trials`` (or 1) times the sigmoid of eta."""
 
     ratio: str | None = "odds_ratio"
     trials: Any = 1.0

@@ -1,10 +1,10 @@
-"""Each row its own likelihood: counts beside labels beside real numbers, on one prior.
+"""Rows with different likelihoods, such as counts, labels and real numbers, under one prior.
 
     f_n = f of parts[which_n]
 
-Every part is evaluated on all rows (rows of others carry a harmless copy of one of its own) and the right one is
-selected, so nothing is gathered or scattered and the arrays may live anywhere. Parts with fewer potentials or
-predictors than the largest are padded with dead ones: tau = alpha = lam = 0. The bound is each part's own.
+Every part is evaluated on all rows, and each row selects its part. Rows of other parts hold a copy of one of the part's
+own rows. So no array is split, and arrays may be those of any library. Parts with fewer potentials or predictors than
+the largest are padded with zeros: tau = alpha = lam = 0. Each part keeps its own bound.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .parameters import Density, ThetaEntry
 
 
 class Mixed(Likelihood):
-    """Rows with different likelihoods.
+    """A likelihood for rows of several kinds: each row has one of several likelihoods.
 
     Parameters
     ----------
     parts : sequence of Likelihood
-        Per-row parameters of a part (exposure, trials) have one entry for each of *its* rows.
+        The likelihoods. Arrays of a part (exposure, trials) have one entry for each of *its* rows.
     which : array of int (N,)
-        The part each row belongs to.
+        Index of the part of each row.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The bounds of rows with different likelihoods: each part's own, evaluated on all rows, the right one selected.
+"""Bounds of rows with different likelihoods: every part's bound is evaluated on all rows, and each row selects its own.
 
-Parts with fewer potentials or predictors than the largest are padded with dead ones: tau = alpha = lam = 0.
+Parts with fewer potentials or predictors than the largest are padded with zeros: tau = alpha = lam = 0.
 """
 
 from __future__ import annotations

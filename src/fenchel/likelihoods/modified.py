@@ -1,20 +1,20 @@
-"""A likelihood made of another one: parts add, and a new base works with every modifier.
+"""A likelihood that modifies another one, its base. Every base works with every modifier.
 
-    Truncated(base)                      of counts (``poisson.ExposedMean``): those above 0
-    ZeroInflated(base), Hurdle(base)     of counts: ``extra_zeros.py``
-    Interval(base)                       of durations (``survival.ProportionalHazards``): ``interval.py``
+    Truncated(base)                      counts above 0 (base: ``poisson.ExposedMean``)
+    ZeroInflated(base), Hurdle(base)     counts: ``extra_zeros.py``
+    Interval(base)                       durations (base: ``survival.ProportionalHazards``): ``interval.py``
 
-The base's parameters are parameters of the whole, its own come behind them; so are the parameters of its rows:
-``likelihood.size`` of a zero-inflated negative binomial is its base's. Rows are the base's with some of its own.
+The parameters are those of the base, followed by those of the modifier. The same holds for arrays of the rows:
+``likelihood.size`` of a zero-inflated negative binomial is that of its base.
 
-Counts above 0 have a base's density p0 of counts, given that they are not 0:
+Truncated counts have the density p0 of the base, given that they are not 0:
 
     p(y|eta) = p0(y|eta) / (1 - p0(0|eta)),      y = 1, 2, ...
     psi      = psi0 + log(1 - e^-g),             g = -log p0(0|eta)
 
-The base states psi0 = c e^eta + rest (``growth``, ``rest``), log g with its slopes (``log_zero``), and between which
-places psi has an inflection (``bend_above_zero``), if any. Without one the expectation is exact, c e^eta in closed
-form; with one psi is continued by its tangent there (``tangents.py``).
+The base states psi0 = c e^eta + rest (``growth``, ``rest``), log g with its slopes (``log_zero``), and an interval in
+which psi has an inflection (``bend_above_zero``), if any. Without an inflection the expectation is exact, with c e^eta
+in closed form. With one, the bound replaces psi by its tangent beyond it (``tangents.py``).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .tangents import Tangent, TangentLikelihood, inflection
 
 
 class Modified(Likelihood):
-    """A base and what a modifier adds to it.
+    """Base class of the modifiers.
 
     Attributes
     ----------
     base : Likelihood
-    own : the parameters that come behind those of the base
-    prefix : of the word of the whole
-    shorter : what the whole is called besides, by the word of the base
+    own : parameters of the modifier, which follow those of the base
+    prefix : prefix of the ``word`` of the modified likelihood
+    shorter : other names of the modified likelihood, by the word of the base
     """
 
     prefix = ""
@@ -118,19 +118,19 @@ class ModifiedCounts(Modified):
 
 
 class CountsAbove(Poisson):
-    """Where a fit of truncated counts starts: the Poisson of the same rows, from alpha = 0."""
+    """Starting point of a fit of truncated counts: the Poisson likelihood of the same rows, from alpha = 0."""
 
     def landmarks(self, rows: Rows) -> list[Array]:
         return [namespace(rows["count"]).log(rows["count"] / rows["exposure"])]
 
 
 class Truncated(ModifiedCounts, TangentLikelihood):
-    """Counts 1, 2, ... of a base whose zeros are not seen.
+    """Counts 1, 2, ... where zeros cannot be observed: the base given that y > 0.
 
     Parameters
     ----------
     base : Poisson, NegativeBinomial or NegativeBinomial1
-        Of the counts with their zeros, its exposure and its overdispersion included.
+        Distribution of the counts before truncation, with its exposure and its overdispersion.
 
     Examples
     --------

@@ -6,23 +6,23 @@
 
     psi = y softplus(-t) + r softplus(t) - log Gamma(y+r)/(Gamma(r) y!),      t = eta - c,  c = log(r/E)
 
-So it is the logit at eta - c of a fraction y/(y+r) with weight y+r: the bounds are those of ``binomial.py``, with
+This is a logit likelihood at eta - c for the fraction y/(y+r) with weight y+r. Its bounds are in ``binomial.py``, with
 phi(s) = log(1 + e^{s-c}) and k(tau) = tau log tau + (1-tau) log(1-tau) + c tau. With n = y + r trials and a fraction p,
 
     f(h, rho) = n [-p h + Phi(h - c, rho)] + y c - log Gamma(y+r)/(Gamma(r) y!),      Phi >= E[softplus(t)]
     df/dlog r = -df/dh + r Phi - r (digamma(y+r) - digamma(r))
 
-r -> inf is the Poisson. The ratio of Gamma functions comes from Stirling's series where r is large, so the limit is
-reached without cancellation.
+As r -> inf this becomes the Poisson distribution. For large r, Stirling's series gives the ratio of Gamma functions
+without cancellation.
 
 ``NegativeBinomial1``: r = mu / a, so that the variance is in proportion to the mean, (1 + a) mu.
 
     psi   = r log(1 + a) - log Gamma(y + r)/Gamma(r) - y log(a/(1+a)) + log y!
     psi'' = r [log(1 + a) - sum_{0 < j < y} j/(r + j)^2]
 
-The bracket increases in r, so psi has one inflection at most, on the left, where mu is far below y: there it is
-continued by its tangent (``tangents.py``), which makes what is fitted log-concave. a -> 0 is the Poisson. With psi'
-the slope in eta, dpsi/dlog a = (r + y) a/(1+a) - y - psi'.
+The bracket increases in r, so psi has at most one inflection, on the left, where mu is far below y. Beyond it the bound
+replaces psi by its tangent (``tangents.py``), which makes the fitted problem log-concave. As a -> 0 this becomes the
+Poisson distribution. With psi' the slope in eta, dpsi/dlog a = (r + y) a/(1+a) - y - psi'.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TINY = -30.0  # t below which softplus(t) is e^t (1 - e^t/2)
 
 
 class GammaPoisson(ExposedMean):
-    """Poisson counts of a gamma rate: of mean mu and size r at eta, with variance mu + mu^2 / r."""
+    """Poisson counts whose rate is gamma distributed: mean mu and variance mu + mu^2 / r at eta, with size r."""
 
     def means_and_sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """mu and r at eta (N, M)."""
@@ -91,12 +91,12 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
     Parameters
     ----------
     size : float
-        Above 0; the larger, the nearer to a Poisson. Learnable.
+        r, above 0; a large size is nearly a Poisson distribution. Learnable.
     exposure : float or array (N,), optional
-        Expected counts, person-years, area: what the mean is relative to. 0 means unobserved.
+        A known factor of the mean: an expected count, person-years or an area. 0 means unobserved.
     bound : {"best", "log-sum", "tilted", "exact"}
-        The paper's bound, the tighter one (each one convex problem with a duality gap), or no bound at all (with a
-        strong-concavity certificate).
+        "exact" integrates the log-likelihood of a row numerically, with a strong-concavity certificate, and "best"
+        means "exact". "log-sum" (the paper's) and "tilted" (tighter) are convex problems with a duality gap.
 
     Examples
     --------
@@ -257,9 +257,9 @@ class NegativeBinomial1(GammaPoisson, TangentLikelihood):
     Parameters
     ----------
     dispersion : float or array (N,)
-        a, above 0; the smaller, the nearer to a Poisson. Learnable where it is one number.
+        a, above 0; a small dispersion is nearly a Poisson distribution. Learnable if it is one number.
     exposure : float or array (N,), optional
-        Expected counts, person-years, area: what the mean is relative to. 0 means unobserved.
+        A known factor of the mean: an expected count, person-years or an area. 0 means unobserved.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Real targets with symmetric noise of a given scale, y = eta + b noise: normal, logistic, or any of its own loss.
+"""Real targets with symmetric noise, y = eta + b noise: normal noise, logistic noise, or noise with a loss of its own.
 
     psi(eta) = psi0(u) + log b,  u = (eta - y)/b        u ~ N(a, v),  a = (h - y)/b,  v = rho/b^2
 
@@ -59,7 +59,7 @@ class SuperGaussian(DirectBound):
 class GaussianSite(ExactSite):
     """phi(s) = (s - y)^2/(2v), tau = (s - y)/v, k(tau) = v tau^2/2 + y tau, lam = 1/v.
 
-    With phi around y nothing of the size of y^2 is ever added and taken away: years or Julian days keep their digits.
+    Writing phi about y avoids numbers of the size of y^2, so that large targets such as Julian days keep their digits.
     """
 
     conjugate = True
@@ -97,7 +97,7 @@ SCALE = Parameter(
 
 
 class NoiseLikelihood(Likelihood):
-    """y = eta + scale * noise: a subclass gives the loss of unit noise, its quadratic bound and its expectation."""
+    """y = eta + scale * noise. A subclass gives the loss of unit noise, its quadratic bound and its expectation."""
 
     noise = True
     heavy_tailed = False  # whether the spread of y is told by its quartiles
@@ -226,12 +226,12 @@ class NoiseLikelihood(Likelihood):
 
 
 class Gaussian(NoiseLikelihood):
-    """Real-valued targets with known noise variance.
+    """Real-valued targets with normal noise: y ~ N(eta, variance).
 
     Parameters
     ----------
     variance : float or array (N,)
-        Noise variance v, above 0. Learnable where it is one number.
+        Noise variance v, above 0. Learnable if it is one number.
 
     Examples
     --------
@@ -323,14 +323,15 @@ class Gaussian(NoiseLikelihood):
 
 
 class LogisticNoise(NoiseLikelihood):
-    """Real-valued targets with logistic noise: nearly Gaussian at the centre, robust in the tails.
+    """Real-valued targets with logistic noise: nearly normal at the centre, with slightly heavier tails.
 
     Parameters
     ----------
     scale : float
-        b, above 0; the standard deviation of the noise is pi b / sqrt(3). Learned as theta = [log b].
+        b, above 0; the standard deviation of the noise is pi b / sqrt(3). Learnable, as theta = [log b].
     bound : {"exact", "tilted", "log-sum", "super-gaussian"}
-        The expectation itself, two bounds with a convex dual, or the best quadratic bound.
+        "exact" integrates the log-likelihood of a row numerically. "tilted" and "log-sum" have a convex dual.
+        "super-gaussian" is the best quadratic bound.
 
     Examples
     --------

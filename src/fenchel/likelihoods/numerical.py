@@ -1,17 +1,17 @@
-"""The distribution of y by numerical means: of a likelihood that states its density alone, and quantiles of any.
+"""The distribution of y computed numerically: for a likelihood that states only its density, and quantiles for all.
 
     counts             F(x|eta) = sum_{k <= x} p(k|eta)
     other numbers      F(x|eta) = int p(y|eta) dy, over u with y = u, e^u or sigmoid(u)
 
-For an integral the peak of the density in u is found, then how far one goes from it until the density has fallen by
-sqrt(e): panels of sixteen nodes start there and double in width, so that heavy tails end. Slow, and for any density
-with one peak; a likelihood that knows its own ``cdf``, ``mean_at`` and ``variance_at`` needs none of this.
+An integral starts from the peak of the density in u and from the distance at which the density has fallen by sqrt(e).
+Panels of sixteen nodes start there and double in width, which also covers heavy tails. This is slow, and it works for
+any density with one peak. A likelihood with its own ``cdf``, ``mean_at`` and ``variance_at`` does not need it.
 
     quantiles          P(y <= x) = E[F(x | eta)] = level,    eta ~ N(h, rho)
 
-F as a function of eta falls or rises about one place over some width, the likelihood's ``kink(x)``: the panels of the
-quadrature are laid there, in units of the width. A quantile is sought by secants on the scale of ndtri P, on which P is
-nearly straight, within a bracket that shrinks. Where eta is not normal, ``below`` is P and (h, rho) its moments.
+F as a function of eta falls or rises near one place over some width, the likelihood's ``kink(x)``. The panels of the
+quadrature are placed there, in units of the width. A quantile is found by the secant method on the scale of ndtri P, on
+which P is nearly linear, within a shrinking bracket. Where eta is not normal, ``below`` is P and (h, rho) its moments.
 """
 
 from __future__ import annotations

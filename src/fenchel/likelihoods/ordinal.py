@@ -5,7 +5,7 @@
 
 Two potentials on one predictor: s_1 = h + rho/2 (a_h = 1) and s_2 = -h + rho/2 (a_h = -1), lam = tau_1 + tau_2 and
 alpha = tau_1 - tau_2. So (tau_1, tau_2) is (alpha, lam) in other coordinates, and this is the paper's full dual of
-2N variables (eq:dual-problem). The lowest level has lo = -inf, the highest hi = +inf: that potential is dead.
+2N variables (eq:dual-problem). The lowest level has lo = -inf and the highest hi = +inf: that potential is absent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _reach(own: Cumulative, y: np.ndarray) -> np.ndarray:
 
 
 class Cumulative(Likelihood):
-    """Level k lies between cutpoints k-1 and k; the first has no lower end, the last no upper one."""
+    """Ordered levels: level k lies between two cutpoints; the lowest has no lower end, the highest no upper end."""
 
     support, ordered, moves_eta, rows_hold_parameters = "levels", True, True, True
     parameters = (Parameter("cutpoint", "cutpoints", STEPS, bounds=_reach, start=_frequencies),)
@@ -107,13 +107,14 @@ class Cumulative(Likelihood):
 
 
 class Ordinal(Cumulative):
-    """Ordered levels with known cutpoints.
+    """Ordered levels 0, ..., K-1 by proportional odds: ``P(y <= k) = 1 / (1 + exp(eta - cutpoints[k]))``.
 
     Parameters
     ----------
     cutpoints : array (K-1,)
-        Increasing; level k lies between cutpoints k-1 and k.
+        Increasing. Learnable.
     bound : {"best", "log-sum", "tilted", "exact"}
+        "exact" integrates the log-likelihood of a row numerically, and "best" means "exact".
 
     Examples
     --------

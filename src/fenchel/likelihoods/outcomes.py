@@ -1,10 +1,10 @@
 """The distribution of y: given eta, and averaged over eta ~ N(h, rho).
 
-    given eta        mean_at, variance_at, probabilities_at, cdf, draw      eta (N,) or (N, M), a row of it a row of y
+    given eta        mean_at, variance_at, probabilities_at, cdf, draw      eta (N,) or (N, M), one row for each y
     over N(h, rho)   predictive_mean, _variance, _probabilities, _log_density, _quantile, _draws           h, rho (N,)
 
-A likelihood states what it knows in closed form. What it does not comes from the rest: an average over eta by
-quadrature, a mean given eta from the average over a point, all of it from the density itself in the end.
+A likelihood gives the closed forms that it has. The others follow numerically: averages over eta by quadrature, and
+means given eta from the density.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ElementaryTerms(NamedTuple):
 
 
 class Predicted(Parametrised):
-    """What y can be asked, given eta and over a normal eta."""
+    """Means, variances, quantiles and draws of y, given eta or averaged over a normal eta."""
 
     support: str
     n_levels: int = 2  # of labels

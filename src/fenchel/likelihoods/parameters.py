@@ -1,6 +1,6 @@
-"""A likelihood's own parameters: what each is called, the scale on which it is learned, where it may lie and starts.
+"""A likelihood's own parameters: the name of each, the scale on which it is learned, its bounds and its starting value.
 
-A likelihood lists its ``parameters``; theta, its names, its bounds and a table in words follow from the list.
+A likelihood lists its ``parameters``. The vector theta, its names, its bounds and the printed tables follow from it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ class Parameter:
 
     Attributes
     ----------
-    name : what it is called in words
+    name : its name in messages and tables
     attribute : the constructor's argument, and the attribute that holds it
-    transform : to the scale on which it is learned
-    bounds : where it may lie when it is learned: two numbers in the user's units; bounds of theta, (k, 2), or a
-        function of the likelihood and y (N,), NaN where unobserved, that gives them; None is within e^10 of where it
-        stands
+    transform : the transformation to the scale on which it is learned
+    bounds : its limits while it is learned: two numbers in the user's units; bounds of theta, (k, 2), or a function of
+        the likelihood and y (N,), NaN where unobserved, that gives them; None: within a factor e^10 of its value
     prior : a density of theta, as in ``fenchel.hyperparameters.priors``, or one for each entry; None is flat
-    start : a function of a likelihood of the kind, y and the weights (0 where unobserved) that gives where learning
-        starts, in the user's units; None is the constructor's default
-    word : what ``priors=`` of a model calls it; None is the attribute
-    shown, power : what users read, and theta = power log of it, where that is not the attribute itself: an sd
-    weak : (median, sd) of the normal density that each entry of theta has by default in a model of a formula; None for
-        the median is where learning starts
-    formula : the argument of a model, "dispersion" or "zero", that is a formula of it, and what that is linear in
+    start : a function of a likelihood of the kind, y and the weights (0 where unobserved) that gives the starting
+        value in the user's units; None is the constructor's default
+    word : its name in ``priors=`` of a model; None: the name of the attribute
+    shown, power : what tables show where it is not the attribute itself (an sd), with theta = power log of it
+    weak : (median, sd) of the normal prior that each entry of theta has by default in a model of a formula; None for
+        the median: the starting value
+    formula : the argument of a model, "dispersion" or "zero", that gives it a formula, and the scale of that formula
     """
 
     name: str
@@ -112,17 +111,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ThetaEntry:
-    """One entry of theta as users know it.
+    """One entry of theta as users see it.
 
     Attributes
     ----------
-    word, name : what ``priors=`` calls it, and which part of that it is: "noise" and "sd", "zero" and a column
-    label : of t, with theta = factor t: "log sd"
-    value : theta -> what users read
-    weak : (median, sd) of theta, the default of a model
-    wide : whether that is for ``fixed_sd=10``, and goes with it
-    size : whether what users read is an sd or a scale
-    prior : of theta, where it is stated
+    word, name : its name in ``priors=``, and its part: "noise" and "sd", or "zero" and a column
+    label : the name of t, with theta = factor t: "log sd"
+    value : the function from theta to what tables show
+    weak : (median, sd) of the default normal prior of theta in a model
+    wide : whether that sd is for ``fixed_sd=10`` and scales with it
+    size : whether tables show an sd or a scale
+    prior : the prior of theta, where one is stated
     """
 
     word: str
@@ -149,7 +148,7 @@ def _root(transform: Transform, power: float, theta: float) -> float:
 
 
 class Parametrised:
-    """What follows from ``parameters``."""
+    """The methods that follow from ``parameters``."""
 
     parameters: tuple[Parameter, ...] = ()
     called: str | None = None  # by what is made of it

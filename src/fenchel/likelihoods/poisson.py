@@ -1,6 +1,6 @@
 """Poisson counts: p(y|eta) = (E e^eta)^y exp(-E e^eta) / y!
 
-f(h, rho) = -y h + E exp(h + rho/2) - y log E + log y!        exact, no bound needed
+f(h, rho) = -y h + E exp(h + rho/2) - y log E + log y!        exact: a closed form, so no bound is needed
 c_h = -y,  a_h = 1,  lam = tau,  phi(s) = E e^s,  k(tau) = tau log(tau/E) - tau      (tab:fenchelDual)
 """
 
@@ -54,10 +54,10 @@ def exposed_counts(where: str, y: np.ndarray, exposure: ArrayLike, integer: bool
 
 
 class ExposedMean(LogLink):
-    """Counts of mean exposure * e^eta: what the Poisson and its relatives share.
+    """Counts with mean exposure * e^eta: the common base of the Poisson and the negative binomials.
 
-    ``rows["count"]`` is y. Modifiers (``modified.py``) ask more of them: a row as a whole, whatever its weight counts,
-    and what a count of 0 is, at eta (N, M):
+    ``rows["count"]`` is y. Modifiers (``modified.py``) use more methods. They give the loss of a row, whatever its
+    weight, and the probability of 0, at eta (N, M):
 
         row_loss, row_theta, row_derivatives, row_constant     f, df/dtheta, psi and its slopes, the constant of psi
         growth, rest                     psi = growth e^eta + rest
@@ -144,15 +144,15 @@ class ExposedMean(LogLink):
 
 
 class Poisson(ExposedMean, ExponentialLikelihood):
-    """Counts with rate ``exposure * exp(eta)``.
+    """Counts with mean ``exposure * exp(eta)``.
 
     Parameters
     ----------
     exposure : float or array (N,), optional
-        Expected counts, person-years, area: what the rate is relative to. 0 means unobserved.
+        A known factor of the mean: an expected count, person-years or an area. 0 means unobserved.
     integer : bool
-        Whether y must be whole numbers. ``False`` takes any y >= 0 (weighted or averaged counts): a quasi-likelihood
-        with Gamma(y + 1) for y!, whose evidence is no probability of the data.
+        Whether y must be whole numbers. ``False`` accepts any y >= 0 (weighted or averaged counts). It uses a
+        quasi-likelihood with Gamma(y + 1) in place of y!, so the evidence is not a probability of the data.
 
     Examples
     --------

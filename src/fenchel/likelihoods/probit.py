@@ -5,9 +5,9 @@
     f(h, rho) = E[psi]     "exact": no bound, and no dual
     E[Phi(eta)] = Phi(h / sqrt(1 + rho))
 
-H(t) - t cancels for large t, where the asymptotic series of Mills' ratio gives it with all its digits. log Phi has no
+H(t) - t suffers from cancellation for large t, where the asymptotic series of Mills' ratio is used. log Phi has no
 singularity within 2.8 of the real line, so a trapezoidal rule that follows the normal is exact to rounding at spacing
-1/2; wide normals go to panels.
+1/2. Wide normals are integrated by panels.
 
 Ordered levels 0, ..., K-1 by a cumulative probit: P(y <= k) = Phi(b_{k+1} - eta), b_1 < ... < b_{K-1}.
 
@@ -16,8 +16,8 @@ Ordered levels 0, ..., K-1 by a cumulative probit: P(y <= k) = Phi(b_{k+1} - eta
     psi'' = (hi - eta) u - (lo - eta) l + (u - l)^2  =  1 - Var[Z | lo - eta < Z < hi - eta]  in (0, 1)
     predictive: eta + noise is normal, so p(y) is the same difference with b - eta over sqrt(1 + rho)
 
-The difference of two distribution functions is taken by what keeps its digits: the complement where the interval holds
-0 well inside, Mills' ratio elsewhere (its asymptotic series far out), a series in the width where that is small.
+The difference of two distribution functions is computed without cancellation: by the complement where 0 is well inside
+the interval, by Mills' ratio elsewhere (its asymptotic series far out), and by a series in the width where it is small.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _by_width(a: Array, b: Array, narrow: Array) -> tuple[Array, ...]:
 
 
 class ProbitLikelihood(Likelihood):
-    """A normal distribution function as link: what binary and ordered levels share."""
+    """Probit link: the common base of binary and ordered targets."""
 
     link_noise = 1.0
 
@@ -168,12 +168,12 @@ class ProbitLikelihood(Likelihood):
 
 
 class BernoulliProbit(ProbitLikelihood):
-    """Binary targets 0/1 with success probability ``Phi(eta)``, Phi the normal distribution function.
+    """Binary targets 0/1 with success probability ``Phi(eta)``, where Phi is the normal distribution function.
 
     Parameters
     ----------
     bound : {"exact"}
-        The expectation itself, with a strong-concavity certificate.
+        Integrates the log-likelihood of a row numerically, with a strong-concavity certificate.
 
     Examples
     --------
@@ -234,14 +234,14 @@ class BernoulliProbit(ProbitLikelihood):
 
 
 class OrdinalProbit(Cumulative, ProbitLikelihood):
-    """Ordered levels with a normal latent scale and learnable cutpoints.
+    """Ordered levels 0, ..., K-1 with a probit link: ``P(y <= k) = Phi(cutpoints[k] - eta)``.
 
     Parameters
     ----------
     cutpoints : array (K-1,)
-        Increasing; level k lies between cutpoints k-1 and k.
+        Increasing. Learnable.
     bound : {"exact"}
-        The expectation itself, with a strong-concavity certificate.
+        Integrates the log-likelihood of a row numerically, with a strong-concavity certificate.
 
     Examples
     --------

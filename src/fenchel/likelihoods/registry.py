@@ -1,8 +1,8 @@
-"""The words of likelihoods: what families, estimators and columns may be called, each said once.
+"""The names of likelihoods, for families of formulas, for estimators and for columns of tables.
 
-A likelihood declares its ``word``, its ``aliases``, what its rows need, and which of its parameters has a formula; what
-has a word is registered by one of its kind, a pattern from which ``starting`` makes others. Formulas, estimators,
-tables and messages read ``WORDS``.
+A likelihood declares its ``word``, its ``aliases``, the arguments that its rows need, and which of its parameters may
+have a formula. An instance of each named likelihood is registered here; ``starting`` makes others from it. Formulas,
+estimators, tables and messages read ``WORDS``.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     k(tau) = sum_k tau_k log tau_k + (1-t) log(1-t),  t = sum_k tau_k     (tab:fenchelDual prints t log t)
     "log-sum"  lam_k = tau_k               (Blei and Lafferty; Braun and McAuliffe)
     "tilted"   lam_k = tau_k (1 - tau_k)   (Knowles and Minka), valid for predictors independent under q
-    "exact"    f = E[-log p] itself, the predictors of a row correlated under q (softmax_exact.py)
+    "exact"    f = E[-log p] itself, where the predictors of a row may be correlated under q (softmax_exact.py)
 
-J = dtau/ds = diag(tau) - tau tau' couples the predictors of one observation; 1 - t is its slack.
+J = dtau/ds = diag(tau) - tau tau' couples the predictors of one observation, and 1 - t is its slack.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NARROW = 0.01  # a variance up to which the curvature of a softmax gives its me
 
 
 class SoftmaxBound(ConvexBound):
-    """Everything but the curve lam(tau)."""
+    """A bound of the softmax without its curve lam(tau), which subclasses give."""
 
     coupled = True
 
@@ -110,19 +110,19 @@ class TiltedSoftmax(SoftmaxBound):
 
 
 class MultinomialLogit(Likelihood):
-    """One of K classes, by a softmax over its predictors.
+    """One of K unordered classes: ``P(y = k)`` is proportional to ``exp(eta[k])`` (softmax).
 
     Parameters
     ----------
     n_classes : int
     reference : {"last", None}
-        ``"last"`` fixes the last class's predictor at 0 and has K-1 predictors; ``None`` gives every class one.
+        ``"last"`` fixes the predictor of the last class at 0 and has K-1 predictors; ``None`` has K predictors.
     bound : {"best", "log-sum", "tilted", "exact"}
-        The paper's, a tighter one (each one convex problem with a duality gap), or the expectation itself by a rule of
-        fixed points: a strong-concavity certificate, and marginal rather than conditional variances.
+        "log-sum" (the paper's) and "tilted" (tighter) are convex problems with a duality gap. "exact" integrates the
+        log-likelihood by a fixed rule, with a strong-concavity certificate, and its variances are marginal.
     n_draws : int
-        Points at which the predictive distribution is averaged: scrambled Sobol points, seeded by ``rng`` (default 0).
-        They fill space evenly, so that far fewer are needed than of random draws.
+        Number of points that average the predictive distribution: scrambled Sobol points, seeded by ``rng`` (default
+        0). They fill space evenly, so far fewer are needed than of random draws.
 
     Examples
     --------

@@ -3,15 +3,14 @@
     df = sum_{k<l} alpha_kl d(h_k - h_l) + 1/2 lam_kl d Var(eta_k - eta_l),     lam_kl = E[p_k p_l] >= 0
     diag(p) - p p' = sum_{k<l} p_k p_l (e_k - e_l)(e_k - e_l)'
 
-f depends on the means and variances of the P = K (K-1) / 2 contrasts eta_k - eta_l alone, and its curvature is one
-positive number for each of them: the softmax is a bound with P predictors, the contrasts. Only those with the label
-have a slope, alpha_ky = E[p_k].
+f depends only on the means and variances of the P = K (K-1) / 2 contrasts eta_k - eta_l. Its curvature is one positive
+number for each contrast, so the softmax is a bound with P predictors. Only contrasts with the label have a slope,
+alpha_ky = E[p_k].
 
-With u_k = eta_k - eta_y the expectation is that of log(1 + sum_k e^{u_k}). It is taken over fixed points (Gauss and
-Hermite's for up to four classes, Sobol's and their mirror images for more) of what is left beyond
-sum_k log(1 + e^{u_k}), whose expectation is known: a row whose label is nearly certain is then right however wide its
-normal is. Value, slope and curvature are each a mean over these points, and agree with one another as far as the rule
-is right; ``error`` compares it with another one.
+With u_k = eta_k - eta_y the expectation is that of log(1 + sum_k e^{u_k}). The expectation of sum_k log(1 + e^{u_k}) is
+known. The difference is averaged over fixed points: Gauss-Hermite points for up to four classes, Sobol points and their
+mirror images for more. A row whose label is nearly certain is accurate for any variance. Value, slope and curvature
+are means over the same points, and agree as far as the rule is accurate; ``error`` compares it with another rule.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _basis(dimension: int) -> np.ndarray:
 
 
 class ClassPairs:
-    """All pairs of K classes, and the same in the order of a label y: the other classes as they are, then y.
+    """All pairs of K classes, and the pairs in the order of a label y: the other classes first, then y.
 
     Attributes
     ----------
@@ -93,9 +92,9 @@ class ClassPairs:
     order : array (K, K)
         The classes in the order of each label.
     index, sign : arrays (K, P)
-        Which pair each is in the order of a label, and whether it is turned round there.
+        Index of each pair in the order of a label, and -1 where its classes are exchanged there.
     with_label, without : arrays
-        Pairs in the order of a label that have the label in them, or not.
+        Pairs in the order of a label that contain the label, and those that do not.
     """
 
     def __init__(self, n_classes: int) -> None:
@@ -118,7 +117,7 @@ class ClassPairs:
 
 
 class ExactSoftmax(ContrastBound):
-    """f = E[psi] itself, over the contrasts of every pair of classes."""
+    """The exact expectation f = E[psi], over the contrasts of every pair of classes."""
 
     def __init__(self, likelihood: Any) -> None:
         super().__init__(likelihood)

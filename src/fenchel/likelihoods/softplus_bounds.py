@@ -7,7 +7,7 @@
     "tilted"   lam = sum tau (1/b - tau)           the tightest tilt of each softplus
     "bohning"  lam = sum 1/(4 b^2)                 s_hat = a_p h
 
-A likelihood says what c_h, a_p, shift_p and b are (``Softpluses``) and where its sites start.
+A likelihood gives c_h, a_p, shift_p and b (``Softpluses``) and a starting point of its sites.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Softpluses:
     """The potentials of some rows.
 
     y : (N,) with c_h = -y for one potential (a = 1); None for two (a = 1, -1) with c_h = 0
-    shift : (N, P), +inf where a potential is dead; None for 0
-    dead : (N, P) of bool, or None where none is
+    shift : (N, P), +inf where a potential is absent; None for 0
+    dead : (N, P) of bool, true where a potential is absent; None if none is
     """
 
     y: Array | None
@@ -94,7 +94,7 @@ class Softpluses:
 
 
 class SoftplusBound(ConvexBound):
-    """Everything but the curve lam(tau)."""
+    """A bound of softpluses without its curve lam(tau), which subclasses give."""
 
     @abstractmethod
     def curve(self, t: Array, rest: Array, spread: Array) -> Curve:

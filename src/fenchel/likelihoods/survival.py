@@ -1,16 +1,16 @@
 """Durations, right-censored, under proportional hazards: hazard k t^{k-1} e^eta, survival S(t|eta) = exp(-t^k e^eta).
 
-    -log p = -event (eta + log k + (k-1) log t) + t^k e^eta        event: 1 it happened at t, 0 still waiting at t
-    f(h, rho) = -event h + t^k exp(h + rho/2) - event (log k + (k-1) log t)      exact, no bound needed
+    -log p = -event (eta + log k + (k-1) log t) + t^k e^eta        event: 1 if it happened at t, 0 if censored at t
+    f(h, rho) = -event h + t^k exp(h + rho/2) - event (log k + (k-1) log t)      exact: no bound is needed
     c_h = -event,  a_h = 1,  lam = tau,  phi(s) = t^k e^s,  k*(tau) = tau log(tau/t^k) - tau
 
-k is the shape: 1 a constant hazard (Exponential), above 1 one that rises, below 1 one that falls. Under q the survival
-depends on x = eta + k log t alone, x ~ N(m, rho), m = h + k log t: S(t) = E[exp(-e^x)].
+k is the shape. The hazard is constant for k = 1 (Exponential), rises for k > 1, falls for k < 1. Under q the survival
+depends only on x = eta + k log t, x ~ N(m, rho), m = h + k log t: S(t) = E[exp(-e^x)].
 
-The level of eta is about -k log t: it moves with the shape and with the unit of time, and a prior mean chosen for one
-shape is wrong for the next. With durations in units u of total time an event it is near 0: a fit of a Weibull is done
-so, with t/u in the place of t and log p(t) = log p(t/u) - event log u, and reported for u = 1, where eta is lower by
-k log u.
+The level of eta is about -k log t. It depends on the shape and on the unit of time, so a prior mean right for one shape
+is wrong for another. If the unit of time is u = (total time) / (number of events), the level is near 0. A Weibull fit
+therefore uses t/u in place of t, with log p(t) = log p(t/u) - event log u. Results are reported for u = 1, where eta is
+lower by k log u.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_powers(name: str, y: np.ndarray, log_t: np.ndarray, shape: float) -> N
 
 
 class ProportionalHazards(LogLink, ExponentialLikelihood):
-    """What Exponential and Weibull share: the target is a duration, ``event`` says whether it ended."""
+    """Common base of Exponential and Weibull: the target is a duration, and ``event`` says whether it ended."""
 
     row_parameters = ("event",)
     support, ratio, durations = "positive", "hazard_ratio", True
@@ -188,7 +188,7 @@ class Exponential(ProportionalHazards):
     Parameters
     ----------
     event : array (N,) of 0/1 or bool, optional
-        1 where the event happened at y, 0 where y is the time of the last look. Default: all happened.
+        1 if the event happened at y, 0 if y is the time of the last observation. Default: all happened.
 
     Examples
     --------
@@ -221,9 +221,9 @@ class Weibull(ProportionalHazards):
     Parameters
     ----------
     shape : float
-        k, above 0: the hazard rises with time above 1 and falls below. Learned as theta = [log k].
+        k, above 0: the hazard rises with time if k > 1 and falls if k < 1. Learnable, as theta = [log k].
     event : array (N,) of 0/1 or bool, optional
-        1 where the event happened at y, 0 where y is the time of the last look. Default: all happened.
+        1 if the event happened at y, 0 if y is the time of the last observation. Default: all happened.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Densities that are log-concave between two inflections at most: psi = -log p continued by its tangents beyond them.
+"""Densities that are log-concave between at most two inflections: beyond these, tangents replace psi = -log p.
 
     psi~ = psi between the inflections, their tangents beyond: convex, and psi~ >= psi where psi is concave there
     bound "tangent":   f = E[psi~] >= E[psi]
 
-So the ELBO stays a lower bound on log p(y), the fitted problem is log-concave, lam = E[psi~''] >= 0, and the
-strong-concavity certificate holds for it. What it costs is E[psi~ - psi], which only observations far from their
-prediction pay. Predictions use the density itself. A subclass puts its inflections into rows["left"] and
+The ELBO remains a lower bound on log p(y). The fitted problem is log-concave, lam = E[psi~''] >= 0, and the
+strong-concavity certificate holds for it. The bound loses E[psi~ - psi], which is large only for observations far from
+their prediction. Predictions use the density itself. A subclass puts its inflections into rows["left"] and
 rows["right"], infinite where there is none.
 """
 
@@ -29,7 +29,7 @@ _PLACES = 4096  # at which psi'' is evaluated at once in the search for few infl
 
 
 class Tangent(DirectBound):
-    """f = E[psi~], psi~ continued by its tangents beyond the inflections."""
+    """f = E[psi~], where psi~ is psi with tangents beyond the inflections."""
 
     log_concave = True  # the density need not be
 
@@ -111,7 +111,7 @@ def within(eta: Array, rows: Rows) -> tuple[Array, Array]:
 
 
 class TangentLikelihood(Likelihood):
-    """A likelihood of which ``Tangent`` is the bound."""
+    """A likelihood whose bound is ``Tangent``."""
 
     bound = "tangent"
     bounds: ClassVar[Bounds] = {"tangent": Tangent}

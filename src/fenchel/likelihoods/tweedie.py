@@ -4,9 +4,9 @@
     a(y) = 1/y sum_{j >= 1} W_j,   log W_j = j log z - log j! - log Gamma(j c),   c = (2-p)/(p-1)
     log z = c (log y - log(p-1)) - (1 + c) log phi - log(2-p)
 
-psi is a sum of two exponentials of eta, so it is convex, and E[e^{k eta}] = e^{k h + k^2 rho/2}: the expectation is
-exact and in closed form, with a strong-concavity certificate. The series is summed about its largest term. The number
-of jumps is Poisson of mean mu^{2-p}/(phi (2-p)), each of them Gamma(c) times phi (p-1) mu^{p-1}.
+psi is a sum of two exponentials of eta, so it is convex. E[e^{k eta}] = e^{k h + k^2 rho/2} gives its expectation in
+closed form, with a strong-concavity certificate. The series is summed about its largest term. The number of jumps is
+Poisson with mean mu^{2-p}/(phi (2-p)), and each jump is Gamma(c) times phi (p-1) mu^{p-1}.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _start(own: Tweedie, y: np.ndarray, w: np.ndarray) -> float:
 
 
 class Tweedie(LogLink):
-    """Amounts of 0 or more with mean ``exposure * exp(eta)`` and variance ``dispersion * mean**power``.
+    """Amounts of at least 0 with mean ``exposure * exp(eta)`` and variance ``dispersion * mean**power``.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Tweedie(LogLink):
     power : float
         p, strictly between 1 (Poisson) and 2 (gamma). Learnable.
     exposure : float or array (N,), optional
-        What the mean is relative to.
+        A known factor of the mean, such as a duration or an area.
 
     Examples
     --------

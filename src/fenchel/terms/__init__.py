@@ -1,24 +1,24 @@
-"""Terms: the summands of eta, read against a table, with sparse priors and typed hyperparameters.
+"""Terms: the summands of the linear predictor eta. Each has a sparse Gaussian prior with hyperparameters.
 
     Covariate                               a number or a factor, as fixed effects
-    IID                                     groups, and with ``by`` slopes of groups
-    Grouped                                 intercepts and slopes of groups, correlated or not
-    MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
+    IID                                     random intercepts of groups, or with ``by`` random slopes
+    Grouped                                 random intercepts and slopes of groups, correlated or not
+    MultipleMembership, KnownCovariance     several groups for each row; pedigrees and phylogenies
     Smooth, Tensor, TensorInteraction       penalised splines and surfaces
-    GaussianProcess                         over the points of some columns, by a kernel
-    RW1, RW2, AR1, Seasonal                 in time
-    AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck, MaternSeries      of any order, at any times
-    ICAR, BYM, BYM2, Leroux                 on graphs
-    Matern                                  over points in the plane
-    VecchiaProcess                          over a few columns
-    Generic                                 any structure matrix
+    GaussianProcess                         a Gaussian process over columns, by a kernel
+    RW1, RW2, AR1, Seasonal                 series at equal time steps
+    AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck, MaternSeries      series of any order, or at any times
+    ICAR, BYM, BYM2, Leroux                 regions of a graph
+    Matern                                  a field over points in the plane
+    VecchiaProcess                          a Gaussian process over many points
+    Generic                                 effects with a given structure matrix
     Interaction, Replicated                 space by time; a series for each group
-    SumOfTerms                              their sum, as one family
+    SumOfTerms                              the sum of terms, as one family of priors
 
-``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share. A term class declares its ``word``
-and how a formula writes it (``Term.over``, ``Term.needs``, ``Term.in_time``, ``Term.partitioned``, ``Term.r_names``);
-the grammar, the compiler, models of partitions and messages read ``WORDS``. ``register`` gives a term of one's own a
-word in formulas.
+``Term`` is the contract, and ``LevelTerm`` the base of terms over the levels of a column. A term class declares its
+``word`` and how a formula writes it (``Term.over``, ``Term.needs``, ``Term.in_time``, ``Term.partitioned``,
+``Term.r_names``). The grammar, the compiler, models of partitions and messages read ``WORDS``. ``register`` gives your
+own term a word in formulas.
 """
 
 from typing import TypeVar

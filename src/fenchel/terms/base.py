@@ -1,10 +1,10 @@
-"""What a term is: one summand of eta, with a sparse prior and typed hyperparameters.
+"""The contract of a term: one summand of eta, with a sparse Gaussian prior and hyperparameters.
 
     eta = intercept + sum over terms of (design z + fixed columns beta),    z ~ N(0, Q(theta)^-1), A z = 0
 
-A term is made without data (``RW1("year")``), ``read`` against a table once, which gives a copy that knows its levels,
-and from then on has a design for the rows of any table. Everything in it can be pickled. A term of one's own is a
-subclass of ``Term``, or of ``LevelTerm`` where it is over the levels of a column.
+A term is made without data: ``RW1("year")``. ``read`` applies it to a table and returns a copy that knows its levels.
+That copy has a design for the rows of any table. Terms can be pickled. Your own term is a subclass of ``Term``, or of
+``LevelTerm`` if it is over the levels of a column.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ class Hyperparameter:
     Attributes
     ----------
     name : str
-        Of the value, in the user's words: "sd", "phi".
+        Name of the value, as users see it: "sd", "phi".
     transform : Transform
-        From the value to theta.
+        Transformation from the value to theta.
     start : float
-        Where theta starts.
+        Starting value of theta.
     bounds : pair of float
-        Of theta.
+        Bounds of theta.
     prior : ScalarPrior or None
-        Density of theta; None is flat.
+        Prior density of theta; None is flat.
     size : callable or None
-        (u, a) -> the prior that says P(sd of the effect > u) = a; None where the value is no size.
+        For an sd: a function of (u, a) that gives the prior with P(sd of the effect > u) = a. None for other values.
     pc : callable or None
-        Of a range, a share or a correlation: (u, a, base) -> the prior that says P(value < u) = a (see ``PC``).
+        For a range, a share or a correlation: a function of (u, a, base) that gives the prior with P(value < u) = a
+        (see ``PC``).
     """
 
     name: str
@@ -222,18 +223,18 @@ def partial_correlation(name: str, power: float = 1.0) -> Hyperparameter:
 # -- terms -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TermRows:
-    """What a term is at the rows of a table.
+    """The design of a term at the rows of a table.
 
     Attributes
     ----------
     design : scipy sparse (N, n_latents)
     fixed : array (N, r)
-        The columns of the fixed effects that it brings along, as they come.
+        Columns of the fixed effects that the term adds, neither centred nor scaled.
     codes : int array (N,), optional
-        The level of each row, -1 for one that fit has not seen.
+        Level of each row, -1 for a level that is not in the data of the fit.
     unseen : array (N, d), optional
-        Of rows whose level fit has not seen: the weights of the d latents that such a level would have, with the
-        covariance ``Term.population``; 0 elsewhere.
+        For rows with a new level: weights of the d latents that such a level has, with the covariance
+        ``Term.population``. 0 for other rows.
     """
 
     design: Sparse
@@ -260,18 +261,18 @@ class Term(Stated, ABC):
     Attributes
     ----------
     name : hashable
-        What tables and priors call it.
+        Its name in tables and in ``priors=``.
     levels : list or None
-        Its levels in order, of a term that has been read and is over levels.
+        The levels in order, for a term over levels that has been read.
     hyperparameters : sequence of Hyperparameter
     fixed_names : sequence of str
-        Of the fixed effects that it brings along: a trend, a season, the columns of a covariate.
+        Names of the fixed effects that it adds: a trend, a season, the columns of a covariate.
     constraints : array or scipy sparse (k, n_latents), "sum-to-zero" or None
-        A z = 0. "sum-to-zero" as in ``SparsePrecision``: each connected part of the precision sums to zero, and all
-        latents together where each of them stands alone.
+        The matrix A with A z = 0. "sum-to-zero" as in ``SparsePrecision``: each connected part of the precision sums
+        to zero; if every latent is a part of its own, all of them together sum to zero.
     n_latents : int
     stated : sequence of (word, text)
-        What of its prior is fixed and not learned, as tables of priors show it.
+        Parts of its prior that are fixed and not learned, as tables of priors show them.
     """
 
     # how a formula writes it (``terms.WORDS``)

@@ -1,12 +1,12 @@
 """Bases of smooth functions and their penalties: f(x) = X(x) beta, penalty beta' S beta.
 
-    CubicRegression  cr   natural cubic spline by its values at knots, S the integral of f''^2; linear beyond the ends
+    CubicRegression  cr   natural cubic spline by its values at knots; S the integral of f''^2; linear beyond the ends
     CyclicCubic      cc   the same around a period
-    PSpline          ps   cubic B-splines on equal steps, S the squares of second differences; linear beyond the ends
-    ThinPlate        tp   radial functions of one or two columns, the largest eigenvectors kept (Wood 2003)
+    PSpline          ps   cubic B-splines on equal steps; S the sum of squared second differences; linear beyond
+    ThinPlate        tp   radial functions of one or two columns; keeps the largest eigenvectors (Wood 2003)
 
-What S does not penalise are polynomials of degree 1 in every column but those around a period, where it is the level.
-Columns come as (x - low) / (high - low).
+S does not penalise polynomials of degree 1; around a period it does not penalise the level. Columns are given as
+(x - low) / (high - low).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Basis(ABC):
     Attributes
     ----------
     straight : bool
-        Whether straight lines are free of the penalty; around a period only the level is.
+        Whether straight lines are not penalised. Around a period only the level is not penalised.
     S : array (k, k)
     """
 
@@ -66,7 +66,7 @@ def _linear(spline: CubicSpline | BSpline, x: np.ndarray) -> np.ndarray:
 
 
 class CubicRegression(Basis):
-    """A natural cubic spline by its values at k knots, the quantiles of the different values of u."""
+    """A natural cubic spline by its values at k knots, which are quantiles of the distinct values of u."""
 
     def __init__(self, u: np.ndarray, k: int) -> None:
         knots = np.quantile(np.unique(u[:, 0]), np.linspace(0.0, 1.0, k))
@@ -79,7 +79,7 @@ class CubicRegression(Basis):
 
 
 class CyclicCubic(Basis):
-    """A cubic spline around a period, u from 0 to 1, by its values at k - 1 knots: 1 is 0 again."""
+    """A cyclic cubic spline on u from 0 to 1, by its values at k - 1 knots: f(1) = f(0)."""
 
     straight = False
 
@@ -108,9 +108,9 @@ class PSpline(Basis):
 
 
 class ByValues(Basis):
-    """A basis of one column named by its values at k equal steps from 0 to 1, which are then the coefficients.
+    """A basis of one column whose coefficients are the values of the function at k equal steps from 0 to 1.
 
-    In a product the penalty along one column is summed over the coefficients of the other: over values of the surface.
+    In a tensor product the penalty along one column is then summed over values of the surface along the other.
     """
 
     def __init__(self, basis: Basis, k: int) -> None:
@@ -122,7 +122,7 @@ class ByValues(Basis):
 
 
 class Centred(Basis):
-    """What of a basis of one column sums to zero over the rows of a fit, u: the level is no part of it."""
+    """The functions of a basis of one column that sum to zero over the rows u of a fit: the level is taken out."""
 
     def __init__(self, basis: Basis, u: np.ndarray, weights: np.ndarray | None = None) -> None:
         mean = np.average(basis(u), axis=0, weights=weights)
@@ -134,7 +134,7 @@ class Centred(Basis):
 
 
 class ThinPlate(Basis):
-    """Radial functions about the rows of u (N, d), d = 1 or 2, of which k are kept, lines among them."""
+    """Radial functions about the rows of u (N, d), d = 1 or 2. k of them are kept, straight lines included."""
 
     def __init__(self, u: np.ndarray, k: int) -> None:
         self.centres = np.unique(u, axis=0)

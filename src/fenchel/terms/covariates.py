@@ -1,11 +1,11 @@
-"""Covariates: columns of a table read as numbers or as factors, never as something else.
+"""Covariates: columns of a table, read as numbers or as factors.
 
     numbers, booleans (0 and 1)                      one column
-    categories, text                                 a factor: one column a level but the first, the reference
-    dates, times, numbers written as text, mixtures  refused by name, with what to do
+    categories, text                                 a factor: one column for each level but the first
+    dates, times, numbers written as text, mixtures  an error that says what to do
 
-The levels of a factor are those that fit saw: a categorical's in its own order, text sorted. A level that fit has not
-seen is an error, never silently the reference.
+The levels of a factor are those in the data of the fit: a categorical has its own order, text is sorted. A new level
+is an error. It is never read as the reference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MISSING = "Fill in missing covariates first: NaN and inf have no place in X."
 
 
 class Covariate(Term):
-    """A column as fixed effects: a number, or a factor with its levels in order. It has no latents of its own.
+    """A covariate as a fixed effect: a number, or a factor with one column for each level but the first.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Rows that fit has not seen: groups of the population, and times beyond those of a series.
+"""Predictions for new groups of the population, and for times beyond those of a series.
 
-A series of p states obeys  z_t = sum_j phi_j z_{t-j} + e_t,  e_t ~ N(0, v),  forwards as backwards:
+A series of p states obeys  z_t = sum_j phi_j z_{t-j} + e_t,  e_t ~ N(0, v),  forwards and backwards in time:
 
     z_{T+h} = sum_j A_hj z_{T+1-j} + sum_{i<=h} psi_{h-i} e_i,     psi_0 = 1,   psi_k = sum_j phi_j psi_{k-j}
 
@@ -21,16 +21,16 @@ FARTHEST = 5000  # steps beyond the last one: further is a slip, such as a year 
 
 @dataclass(frozen=True)
 class Unseen:
-    """What rows have beyond the latents of a fit: weights u, u ~ N(0, covariance), one u for each value of ``of``.
+    """Effects of new rows beyond the latents of a fit: weights times u, u ~ N(0, covariance), one u for each ``of``.
 
     Attributes
     ----------
     weights : array (N, d)
-    covariance : array (d, d), or (d,) of independent ones
+    covariance : array (d, d), or (d,) if independent
     of : int array (N,)
-        Which u a row has; -1 where it has none.
+        Index of the u of each row; -1 for a row without one.
     groups : bool
-        Whether they are groups that fit has not seen, and not times of a series.
+        Whether these are new groups, and not new times of a series.
     """
 
     weights: np.ndarray
@@ -66,9 +66,9 @@ class Unseen:
 
 @dataclass(frozen=True)
 class UnseenPoints(Unseen):
-    """Points of a process that fit has not seen: ``weights`` are their own sds, and they are drawn together.
+    """New points of a process: ``weights`` are their sds given the fit, and draws of several points are joint.
 
-    ``together`` makes the place of each such row among d points, and the covariance (d, d) there, when it is needed.
+    ``together`` gives the index of each row among d points and their covariance (d, d), when these are needed.
     """
 
     together: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None

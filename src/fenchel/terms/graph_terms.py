@@ -1,4 +1,4 @@
-"""Terms over the nodes of a graph, and over the rows of a structure matrix of one's own."""
+"""Terms over the nodes of a graph, and over the rows of a structure matrix that the user gives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rho_below(graph: Any, u: float, a: float, base: int = 0) -> PCShare:
 
 
 class StructuredTerm(LevelTerm):
-    """A term whose levels are the rows of a matrix: the adjacency of a graph, or a structure."""
+    """A term whose levels are the rows of a matrix: the adjacency of a graph, or a structure matrix."""
 
     over_regions = True
     matrix: sp.sparray
@@ -88,9 +88,9 @@ class GraphTerm(StructuredTerm):
 
 
 class ICAR(GraphTerm):
-    """An intrinsic conditional autoregression (Besag): neighbours differ by N(0, 1/k).
+    """An intrinsic conditional autoregression (Besag): u_r - u_s ~ N(0, sd^2) for neighbours r and s.
 
-    Components of the graph have the same typical variance, isolated regions as well.
+    It is scaled: in each connected part of the graph, and in isolated regions, sd is the typical sd of an effect.
     """
 
     word, r_names = "icar", ("car", "besag", "mrf")
@@ -98,7 +98,7 @@ class ICAR(GraphTerm):
 
 
 class BYM(GraphTerm):
-    """Besag, York and Mollie: an ICAR u and independent v, a precision each."""
+    """The model of Besag, York and Mollie: an ICAR effect u plus an independent effect v, with an sd for each."""
 
     word, options = "bym", ("precision_u", "precision_v")
 
@@ -114,7 +114,10 @@ class BYM(GraphTerm):
 
 
 class BYM2(GraphTerm):
-    """BYM with one precision and the share phi of the variance that is structured."""
+    """The model of Besag, York and Mollie with one sd: sd (sqrt(phi) u + sqrt(1 - phi) v), u a scaled ICAR.
+
+    phi is the share of the variance that neighbours have in common (Riebler et al. 2016).
+    """
 
     word, builder, options, standard = "bym2", staticmethod(gmrf.bym2), ("precision", "phi"), True
 
@@ -123,7 +126,7 @@ class BYM2(GraphTerm):
 
 
 class Leroux(GraphTerm):
-    """Leroux: between independent effects (rho = 0) and an ICAR (rho = 1)."""
+    """The model of Leroux: independent effects for rho = 0, an ICAR for rho = 1, and in between otherwise."""
 
     word, builder, options, standard = "leroux", staticmethod(gmrf.leroux), ("precision", "rho"), True
 
@@ -132,7 +135,10 @@ class Leroux(GraphTerm):
 
 
 class Generic(StructuredTerm):
-    """Q = k R for a structure matrix R (n, n), with the ``constraints`` that fix what is flat in it."""
+    """Effects with precision matrix R / sd^2 for a given structure matrix R (n, n).
+
+    ``constraints`` remove the directions in which R is singular.
+    """
 
     word, needs, partitioned = "generic", ("structure", "R"), True
 

@@ -1,6 +1,6 @@
-"""Terms over the levels of a column: eta_i = w_i z[level of row i], w a column (a random slope) or 1.
+"""Terms over the levels of a column: eta_i = w_i z[level of row i], where w is a column (a random slope) or 1.
 
-``LevelTerm`` is what they share; ``IID`` are independent effects of groups.
+``LevelTerm`` is their common base; ``IID`` has independent effects of groups.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .matern_terms import far_times
 
 
 class LevelTerm(Term):
-    """A Markov field over the levels of a column.
+    """Base class of terms with an effect for each level of a column.
 
     Parameters
     ----------
     column : name of a column
     by : name of a column of numbers, optional
-        Multiplies each row: ``IID("g", by="x")`` is a slope in x for every group.
+        Multiplies the effect in each row: ``IID("g", by="x")`` is a random slope of x.
     levels : sequence, optional
-        The levels in order, where they are more than the data have, or in an order that the data do not say.
+        All levels in order. Give them if there are levels without data, or if their order matters.
     name : hashable, optional
-        Default: the column, or ``"x | g"`` of a slope.
-    **start : where the hyperparameters start, by name, on their own scale: ``precision=4.0``
+        Default: the column, or ``"x | g"`` for a slope.
+    **start : starting values of the hyperparameters by name, on their own scale: ``precision=4.0``
 
-    A subclass gives the ``field`` over its levels (or its ``builder``); hyperparameters other than one sd by
-    ``typed``.
+    A subclass gives the ``field`` over its levels (or its ``builder``), and ``typed`` if it has hyperparameters other
+    than one sd.
     """
 
     over_levels = True
@@ -267,9 +267,9 @@ class LevelTerm(Term):
 
 
 class IID(LevelTerm):
-    """Independent effects of groups, N(0, 1/k): a random intercept, or with ``by`` a random slope.
+    """Independent effects of groups, N(0, sd^2): a random intercept, or with ``by`` a random slope.
 
-    A group that fit has not seen is one more of the population.
+    A new group is predicted as one more group of the population.
     """
 
     word, partitioned = "iid", True

@@ -1,9 +1,10 @@
-"""A Gaussian process of many points, seen through M of them: what ``gp(x, z)`` is beyond 1,000 different points.
+"""A Gaussian process approximated by its values at M inducing points: ``gp(x, z)`` beyond 1,000 different points.
 
-    eta_i = sum_k A_ik z_k + e_i,    z the values at the M points,    e_i ~ N(0, c_i), which is not learned from
+    eta_i = sum_k A_ik z_k + e_i,    z the values at the M points,    e_i ~ N(0, c_i), independent of the rest
 
-The points are rows of the data, chosen by pivoted Cholesky on c before the first fit, and on (lam + alpha^2) c of the
-last fit after it: at least twice, and twice as many each time until the bound on what they cost is below ``loss``:
+The points are rows of the data. A pivoted Cholesky factorisation chooses them, of c before the first fit, and of
+(lam + alpha^2) c of the last fit later. This is done at least twice, with twice as many points each time, until the
+bound on their error is below ``loss``:
 
     elbo of the process - elbo with M points  <=  alpha' (K - Q) alpha / 2 + lam' c / 2 + gap
 """
@@ -39,22 +40,22 @@ _CHOICES = 2  # times that points are chosen, at least: where learning starts, a
 
 
 class InducingProcess(PointProcess):
-    """A Gaussian process over columns, through inducing points; ``gp`` makes it.
+    """A Gaussian process over columns, approximated by inducing points. ``gp`` makes it if there are many points.
 
     Parameters
     ----------
     inputs, kernel, isotropic, name
-        As in ``GaussianProcess``; without a kernel it is "matern32".
+        As in ``GaussianProcess``; the default kernel is "matern32".
     n_inducing : int or "auto"
-        How many points; "auto" doubles them from 100 until the bound is below ``loss``, up to 1,000 and as long as
-        N M^2 is at most 2e10.
+        Number of points. "auto" starts with 100 and doubles them until the bound is below ``loss``, up to 1,000 points
+        and as long as N M^2 is at most 2e10.
     loss : float, optional
-        Nats of elbo that the points may cost; default: a thousandth of a nat a row, and a tenth at least.
+        Error of the elbo, in nats, that is accepted; default: a thousandth of a nat for each row, and at least 0.1.
 
     Attributes
     ----------
     stages : list of dict
-        Of every fit: n_inducing, elbo, bound, standard_error.
+        n_inducing, elbo, bound and standard_error of every fit.
     """
 
     approximates = True

@@ -1,13 +1,13 @@
-"""Products of two terms, one latent for each pair of their latents: space by time, and replicates of a series.
+"""Interactions of two terms, with a latent for each pair of their latents, and copies of a series for each group.
 
-    type I     Interaction(IID(r), IID(t))          nothing in common
-    type II    Interaction(IID(r), RW1(t))          each region its own walk
-    type III   Interaction(ICAR(r), IID(t))         each time its own map
-    type IV    Interaction(ICAR(r), RW1(t))         walks of neighbours are alike
+    type I     Interaction(IID(r), IID(t))          independent effects
+    type II    Interaction(IID(r), RW1(t))          each region has its own random walk
+    type III   Interaction(ICAR(r), IID(t))         each time has its own map
+    type IV    Interaction(ICAR(r), RW1(t))         the walks of neighbours are alike
 
-(Knorr-Held 2000.) The product is held free of all that is flat in an intrinsic factor (``gmrf/precisions.py``): of the
-main effects, which are terms of their own, and with RW2 of the straight lines of each region, which a remark says.
-``Replicated`` are independent copies of a series, one for each level of a group.
+(Knorr-Held 2000.) Constraints remove from the interaction the directions in which an intrinsic term is flat
+(``gmrf/precisions.py``): the main effects, which are separate terms, and with RW2 the straight line of each region. A
+remark says the latter. ``Replicated`` has independent copies of a series, one for each level of a group.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MOST_LATENTS = 10_000_000  # effects of a product: a sparse factor of more does 
 
 
 class Interaction(Term):
-    """The product of two terms over levels.
+    """An interaction of two terms over levels: an effect for each combination of their levels.
 
     Parameters
     ----------
     first, second : LevelTerm
         ``IID``, ``ICAR``, ``Leroux``, ``Generic``, ``KnownCovariance``, ``RW1``, ``RW2``, ``AR1``, ``Seasonal`` or a
-        term of continuous time. The product has one sd; what else they have (phi, rho) stays.
+        term in continuous time. The interaction has one sd, and the other hyperparameters (phi, rho) of both terms.
     name : hashable, optional
 
     Examples
@@ -194,12 +194,12 @@ class Replicated(Interaction):
     Parameters
     ----------
     term : LevelTerm
-        ``RW1("t")``, ``AR1("t")``, ... What it brings along as fixed effects (a slope) each copy has for itself. The
-        level of each, which an intrinsic series leaves out, is for a term of the group to say.
+        ``RW1("t")``, ``AR1("t")``, ... Each copy has its own fixed effects (a slope). An intrinsic series sums to
+        zero in each copy, so add a term of the group for its level.
     group : name of a column
     name : hashable, optional
 
-    A group that fit has not seen has a series of the population.
+    A new group is predicted by a new series of the population.
 
     Examples
     --------

@@ -156,35 +156,35 @@ SIDE = 40  # points of the longer side of the grid where a field is shown
 
 
 class Matern(Term):
-    """A Matern field over points in the plane.
+    """A Matern field over points in the plane, on a mesh of triangles.
 
     Parameters
     ----------
     x, y : names of columns of numbers
-        Coordinates, in one unit: kilometres, not degrees.
+        Coordinates, both in the same unit: kilometres, not degrees.
     mesh : Mesh, optional
-        Of ``fenchel.mesh``; default: one of the points of the fit, and where the range turns out to be short for its
-        edges a finer one, or long for its collar a wider one, on which it is learned once more.
+        A mesh made by ``fenchel.mesh``. Default: a mesh of the points of the fit. If the range turns out to be short
+        for its edges or long for its margin, the field is learned once more on a finer or a wider mesh.
     nu : float or "two ranges", optional
-        Smoothness, 0.1 to 3: 1/2 is an exponential covariance. "two ranges" has a second, shorter range, below which
-        the field is as smooth as with nu = 1, and towards the first it is rougher than 1/2; 0 is its limit, where the
-        mesh decides how rough. Default: among 0, 1/2, 1, 3/2, 2 and "two ranges" by the evidence on the first mesh,
-        which tells of long distances, as predictions across gaps need them; 1 with fewer than 100 rows or with
-        barriers. ``details`` says by how much. Fractions have two latents a node.
+        Smoothness, 0.1 to 3: 1/2 is an exponential covariance. "two ranges" has a second, shorter range. Below it the
+        field is as smooth as with nu = 1, and above it rougher than with 1/2. 0 is its limit, where the mesh decides
+        how rough the field is. Default: the evidence on the first mesh chooses among 0, 1/2, 1, 3/2, 2 and "two
+        ranges"; 1 with fewer than 100 rows or with barriers. ``details`` says by how much. Values of nu that are not
+        whole numbers need two latents at each node.
     edge : float, optional
-        Of the mesh that is made.
+        Length of the edges of the default mesh.
     prior_range : (r, a), optional
-        P(range < r) = a; default: an edge of the mesh, or a twentieth of the extent of the bulk, with 0.05.
+        P(range < r) = a. Default: a = 0.05, r an edge of the mesh or a twentieth of the extent of the bulk of points.
     prior_sd : (s, a), optional
-        P(sd > s) = a (Fuglstad et al. 2019); default: half-normal, 3 scales of eta with 0.05.
+        P(sd > s) = a (Fuglstad et al. 2019). Default: half-normal, s = 3 times the scale of eta, a = 0.05.
     barrier : float
-        The range in barriers of the mesh, as a share of that outside.
+        Range inside the barriers of the mesh, as a share of the range outside.
     name : hashable, optional
 
-    Beyond a mesh of points alone, the default, a field is predicted as it goes on: towards 0, with the variance that it
-    has there. A mesh with a boundary or holes refuses points outside: ``mesh.inside(points)`` says which are not.
-    Points of the fit that are further from the bulk than it is wide are named in a remark. They have a mesh of their
-    own, where the field is independent, unless the range turns out to reach that far.
+    Beyond the default mesh the field is predicted with a mean that tends to 0 and the variance that it has there. A
+    mesh with a boundary or holes refuses points outside it: ``mesh.inside(points)`` says which points are inside.
+    A remark names points of the fit that are further from the bulk of points than the bulk is wide. They have a
+    separate mesh with an independent field, unless the range turns out to reach that far.
 
     Examples
     --------

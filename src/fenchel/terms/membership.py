@@ -1,4 +1,4 @@
-"""Groups of which a row has several, and groups whose covariance is known.
+"""Effects of several groups for each row, and effects of groups with a known covariance.
 
 MultipleMembership   eta_i = sum_j w_ij z[g_ij],   z ~ N(0, sd^2 I),   sum_j w_ij = 1
 KnownCovariance      eta_i = z[g_i],               z ~ N(0, sd^2 A)        a pedigree, a phylogeny
@@ -29,17 +29,18 @@ _NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
 
 
 class MultipleMembership(LevelTerm):
-    """Effects of groups, of which every row belongs to several: ``mm(a, b)``.
+    """Effects of groups where each row belongs to several groups: ``mm(a, b)``.
 
     Parameters
     ----------
     *columns : names of columns
-        Over the same groups: the first teacher, the second.
+        Columns over the same groups, such as the first and the second teacher.
     weights : names of columns of numbers, optional
-        One for each; they count by their share in a row. Default: equal shares. One of weight 0 may be missing.
+        A weight for each column; within a row they are divided by their sum. Default: equal weights. A group with
+        weight 0 may be missing.
     levels, name : as in ``LevelTerm``
 
-    A group that fit has not seen is one more of the population.
+    A new group is predicted as one more group of the population.
 
     Examples
     --------
@@ -142,7 +143,7 @@ class MultipleMembership(LevelTerm):
 
 
 class KnownCovariance(StructuredTerm):
-    """Effects of groups with covariance sd^2 A, A known: relatives, species.
+    """Effects of groups with covariance sd^2 A, where A is known: relatives in a pedigree, species of a phylogeny.
 
     Parameters
     ----------
@@ -152,11 +153,11 @@ class KnownCovariance(StructuredTerm):
     precision : the same, in place of ``cov``
         The inverse of A, which is sparse for pedigrees and trees.
     by : name of a column of numbers, optional
-        Multiplies each row: a slope for every group.
+        Multiplies the effect in each row: a random slope.
     labels : sequence, optional
-        What the rows of the matrix are called; default: the index of a frame, or 0, 1, ...
+        Names of the rows of the matrix; default: the index of a frame, or 0, 1, ...
 
-    Groups of the matrix without data are predicted from their relatives; others are refused.
+    Groups of the matrix without data are predicted from their relatives. A group that is not in the matrix is an error.
 
     Examples
     --------

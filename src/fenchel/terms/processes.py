@@ -3,9 +3,8 @@
     f(x) ~ GP(0, sd^2 c(r)),   r^2 = sum_j ((x_j - x'_j) / range_j)^2
 
 ``GaussianProcess`` works with the dense covariance (``gmrf/processes.py``), ``VecchiaProcess`` conditions each point on
-its nearest neighbours (``gmrf/vecchia.py``). Which points are neighbours is settled in the ranges where learning
-starts, and once more at those it finds, where these are others by far. A kernel that is not given is chosen by the
-evidence (``KernelTrials``).
+its nearest neighbours (``gmrf/vecchia.py``). The neighbours are found with the starting values of the ranges, and once
+more with the learned ranges if these differ much. If no kernel is given, the evidence chooses one (``KernelTrials``).
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ _MOVED = float(np.log(1.5))  # of a log range against the others, from which nei
 
 
 class PointProcess(Term):
-    """A Gaussian process with one latent for each distinct point: what both kinds share.
+    """A Gaussian process with one latent for each distinct point: the common base of both kinds.
 
-    A subclass makes the ``process`` over the points X, and says what other points are given those.
+    A subclass makes the ``process`` over the points X, and predicts other points given those.
     """
 
     one_a_point = True
@@ -240,25 +239,23 @@ class GaussianProcess(PointProcess):
     ----------
     *x : names of columns of numbers
     kernel : "matern32", "matern12", "matern52" or "rbf", optional
-        How smooth it is: paths with a slope, rough ones, with a curvature, or with every derivative. Default: by the
-        evidence, "matern32" unless another gains two nats, and with fewer than 100 rows. ``details`` says by how much.
-        "matern32" through inducing points.
+        Smoothness of the process: once differentiable, continuous, twice differentiable, or infinitely often. Default:
+        "matern32", unless there are at least 100 rows and the evidence of another kernel is larger by two nats.
+        ``details`` says by how much. With inducing points the default is "matern32".
     isotropic : bool, optional
-        One range for all columns, which then are in one unit, as coordinates are, or one for each, in its unit.
-        Default: one for each; where the kernel is chosen and columns are about as wide as one another, within a factor
-        of three, one for all unless ranges of their own gain two nats and one more for each beyond the first.
+        True: one range for all columns, which must have the same unit, as coordinates have. False: one range for each
+        column, in its unit. Default: one for each. But if the kernel is chosen and the columns are about equally wide
+        (within a factor of three): one for all, unless separate ranges gain two nats plus one for each further range.
     n_inducing : int or "auto", optional
-        How many of the points the process is seen through (``InducingProcess``). Default: none up to 1,000 different
-        points, "auto" beyond.
+        Number of inducing points (``InducingProcess``). Default: none up to 1,000 different points, "auto" beyond.
     loss : float, optional
-        Nats of elbo that inducing points may cost, to which "auto" adds points; default: a thousandth of a nat a row.
+        Error of the elbo, in nats, that "auto" accepts; default: a thousandth of a nat for each row.
     name : hashable, optional
 
-    The sd is that of the process anywhere, half-normal with P(sd > 3 scales of eta) = 0.05; at a distance of the range
-    its correlation is about 0.14, with P(range < a twentieth of the width of the bulk of the data) = 0.05 (Fuglstad et
-    al. 2019). Each point has an independent effect of a thousandth of the sd beside it, the nugget: noise about eta
-    that is less than that is not told from it. Other points are predicted with the mean and the variance that the
-    process has there given those of the fit, without a nugget, and drawn together.
+    The sd is that of the process at any point. Its prior is half-normal with P(sd > 3 scales of eta) = 0.05. The range
+    is the distance at which the correlation is about 0.14. Its prior has P(range < r) = 0.05, where r is a twentieth of
+    the width of the bulk of the data (Fuglstad et al. 2019). Each point also has an independent effect with a
+    thousandth of the sd, the nugget. Predictions at other points leave the nugget out, and draws of them are joint.
 
     Examples
     --------
@@ -321,33 +318,31 @@ class GaussianProcess(PointProcess):
 
 
 class VecchiaProcess(PointProcess):
-    """A Gaussian process over one column and more, by nearest neighbours.
+    """A Gaussian process over one or several columns, by nearest neighbours.
 
     Parameters
     ----------
     *columns : names of columns of numbers
     kernel : "matern12", "matern32", "matern52" or "rbf", optional
-        Default: by the evidence, as in ``GaussianProcess``; "matern32" with more than 5,000 points.
+        Default: the evidence chooses, as in ``GaussianProcess``; "matern32" with more than 5,000 points.
     neighbours : int
-        How many points each one is conditioned on; all of them is the process itself. 10 to 30 are usual; smooth
-        kernels want more.
+        Number of points on which each point is conditioned. 10 to 30 are usual, and smooth kernels need more. With all
+        points as neighbours the process is exact.
     isotropic : bool, optional
         One range for all columns, or one for each; default: as in ``GaussianProcess``.
-    prior_range : (r, a), or one such pair a column, optional
-        P(range < r) = a of each range; default: a twentieth of the extent of the bulk of its columns, with
-        0.05.
+    prior_range : (r, a), or one such pair for each column, optional
+        P(range < r) = a for each range. Default: a = 0.05, r a twentieth of the extent of the bulk of its columns.
     prior_sd : (s, a), optional
-        P(sd > s) = a; default: half-normal, 3 times the scale of eta with 0.05.
+        P(sd > s) = a. Default: half-normal, s = 3 times the scale of eta, a = 0.05.
     knots : int, optional
-        So many of the points, spread out, are those that others condition on; the others are independent given them.
-        Default: at most 10,000. The time grows with the knots to the power
-        of about 1.7, and with the points themselves.
+        Number of points, spread out, on which all points condition; the others are independent given these. Default:
+        at most 10,000. The time grows with the number of knots to the power of about 1.7, and linearly in the points.
     name : hashable, optional
 
-    New points are conditioned on the nearest of all points and on those of ever fewer that are spread out, which lie on
-    all sides of a gap; beside knots on one point with its neighbours. Up to 2,500 new points are drawn together. Of
-    more, each has an independent rest beside what the points of the fit say: a sampled map then looks rough where these
-    are far apart, its means and intervals being the same.
+    New points are conditioned on the nearest points of the fit and on some that are further apart, which lie on all
+    sides of a gap. With knots they are conditioned on one point with its neighbours. Up to 2,500 new points are drawn
+    jointly. With more, the parts that the points of the fit leave uncertain are drawn independently. A sampled map then
+    looks rough where these are far apart, but its means and intervals do not change.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Random intercepts and slopes of groups: eta_i = b_0[g_i] + sum_j x_ij b_j[g_i],   b[g] ~ N(0, S) for every group.
 
-Numbers enter scaled by their standard deviation, and about their mean where intercept and slopes are correlated: the
-model is then the same in every unit and from every origin, and priors are of an sd where x is at its mean, and of what
-one sd of x does. What is reported, S and b, is of the user's columns: (1, x) = (1, z) T^-1, so S_user = T S T'.
+Numeric columns are divided by their standard deviation, and centred if intercept and slopes are correlated. So a model
+does not depend on the unit and the origin of x. Priors are about the sd of the intercept at the mean of x, and of the
+slope for one sd of x. Tables report S and b for the user's columns: (1, x) = (1, z) T^-1, so S_user = T S T'.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Grouped(LevelTerm):
 
     Parameters
     ----------
-    group : name of a column, or several of them
-        Several make one group of each combination, ``a:b``.
-    slopes : name of a column, or several
-        Numbers, or factors by the indicators of their levels (without the first where there is an intercept).
+    group : name of a column, or of several columns
+        With several columns each combination is a group, ``a:b``.
+    slopes : name of a column, or of several columns
+        Numbers, or factors with an indicator for each level (without the first level if there is an intercept).
     intercept : bool
     correlated : bool
         False gives independent intercepts and slopes, ``(1 + x || g)``; x is then not centred.
     eta : float
-        Of the LKJ prior of the correlations; 1 is uniform over correlation matrices.
+        Parameter of the LKJ prior of the correlation matrix; 1 is uniform.
     levels, name : as in ``LevelTerm``
 
-    A group that fit has not seen is one more of the population.
+    A new group is predicted as one more group of the population.
 
     Examples
     --------

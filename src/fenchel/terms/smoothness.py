@@ -1,9 +1,9 @@
 """The smoothness of a Matern field, chosen by the evidence of several fits.
 
     1  ->  1/2  ->  "two ranges"  ->  0        while the evidence rises
-    1  ->  1/2  ->  3/2  ->  2                 where 1/2 has less
+    1  ->  1/2  ->  3/2  ->  2                 if the evidence of 1/2 is smaller than that of 1
 
-Each is learned from where the best one so far ended, on one mesh. nu = 1 stays where no other gains two nats.
+Each fit starts from the best one so far, on the same mesh. nu = 1 is kept unless another value gains two nats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RATIO_BOUNDS = float(np.log(0.05)), float(np.log(1e3))  # of log(ratio - 1)
 
 @dataclass(frozen=True)
 class SmoothnessTrials(Trials[Smoothness]):
-    """What was tried: the evidence of each nu, and the theta at which it was learned."""
+    """The values of nu that were tried, with the evidence and the learned theta of each."""
 
     def next_one(self) -> Smoothness | None:
         known = self.evidence

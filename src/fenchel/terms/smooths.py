@@ -1,15 +1,15 @@
-"""Penalised smooths: f(x) = slope (x - mean) + Z(x) b,    b ~ N(0, sd^2 I), the line a fixed effect.
+"""Penalised smooths: f(x) = slope (x - mean) + Z(x) b,    b ~ N(0, sd^2 I). The straight line is a fixed effect.
 
-Z spans what the penalty of a basis (``bases.py``) is about, reparametrised so that the penalty is b' b, and is made
-orthogonal, over the rows of the fit, to the level and the line. Its size is such that sd is the root mean square of the
-prior standard deviation of Z b over those rows: what a smooth departs from its line by, typically, in any unit of x.
+Z spans the penalised functions of a basis (``bases.py``), with coefficients b such that the penalty is b' b. It is made
+orthogonal to the level and the line over the rows of the fit. It is scaled so that sd is the root mean square of the
+prior standard deviation of Z b over those rows: the typical departure of the curve from its line, in any unit of x.
 
 A surface is a tensor product: a basis U_i(x) V_j(z) of eigenfunctions of both penalties, with the diagonal precision
 
     a_i / sd_x^2 + b_j / sd_z^2
 
-What neither penalises, (1, x) times (1, z), are fixed effects. Without main effects the margins are held to sum to zero
-over the rows of the fit, and x times z is left.
+The functions that neither penalises, (1, x) times (1, z), are fixed effects. For ``ti`` the bases of both columns sum
+to zero over the rows of the fit, and only x times z is a fixed effect.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _ELSEWHERE = {  # what others write with s() and here is another term
 
 
 class MeasuredCurve(NamedTuple):
-    """What all rows say of a curve whose table is not all of them.
+    """Sums over all rows that a curve needs when the table at hand holds only some of them.
 
     Attributes
     ----------
-    moments : of the columns of x
+    moments : moments of the columns of x
     project : array (1 + lines, r)
-        What of the penalised part is level and lines.
+        Coefficients of level and lines in the penalised functions.
     squares : array (r,)
-        The mean squares of what is left of it.
+        Mean squares of the penalised functions without level and lines.
     """
 
     moments: ColumnMoments
@@ -70,10 +70,10 @@ class MeasuredCurve(NamedTuple):
 
 
 class Curve(Term):
-    """What smooths share: a penalised part, a free part, and ``by``.
+    """Common base of the smooths: a penalised part, an unpenalised part, and ``by``.
 
     A subclass gives ``inputs`` (its columns of x), ``penalised`` (basis functions at u), ``rates`` of their precision
-    for each sd, and ``lines`` (products of standardised columns that are free).
+    for each sd, and ``lines`` (unpenalised products of standardised columns).
     """
 
     inputs: tuple[Hashable, ...]
@@ -274,21 +274,21 @@ class Smooth(Curve):
     ----------
     *x : names of one column of numbers or of two
     bs : "cr", "ps", "cc" or "tp", optional
-        Cubic regression spline with knots at quantiles, the default of one column; P-spline; cyclic; thin plate, one
-        column or two.
+        Basis. "cr": cubic regression spline with knots at quantiles, the default for one column; "ps": P-spline; "cc":
+        cyclic cubic spline; "tp": thin plate spline of one or two columns, the default for two.
     k : int, optional
-        How many basis functions, level and lines among them; by default 10, and 30 of two columns. Where the data have
-        fewer different values there are as many as these, and a warning says so if k was given.
+        Number of basis functions, level and lines included. Default: 10, or 30 for two columns. If the data have fewer
+        different values, k is their number, and a warning says so if you gave k.
     by : name of a column, optional
-        A factor: a curve for each level, each about its own line, none of which is the reference. They are curves
-        about one level: add the factor as a covariate, ``y ~ f + s(x, by=f)``. Numbers w: a coefficient that varies,
-        w f(x), where f has a level of its own, so that w itself is part of it.
+        For a factor f: a curve for each level, each with its own straight line. The curves have no level of their own,
+        so add the factor as a covariate: ``y ~ f + s(x, by=f)``. For numbers w: a varying coefficient, w f(x). Then f
+        has a level, so do not add w as a covariate.
     isotropic : bool
-        Of two columns: whether they are in one unit, as coordinates are. By default each is measured by its range.
+        For two columns: whether they have the same unit, as coordinates have. By default each is divided by its range.
     shared : bool
-        One sd for all curves of a factor.
+        Whether all curves of a factor have one sd.
     period : pair of float, optional
-        Of "cc": where it begins and ends; default: the range of x.
+        For "cc": start and end of the period; default: the range of x.
     name : hashable, optional
 
     Examples
@@ -347,14 +347,14 @@ class Smooth(Curve):
 
 
 class Tensor(Curve):
-    """A smooth surface, a tensor product with a penalty along each column: ``te(x, z)``.
+    """A smooth surface of two columns: a tensor product with a penalty along each column, ``te(x, z)``.
 
     Parameters
     ----------
     x, z : names of columns of numbers
-    bs : "cr", "ps" or "cc", or one for each
-    k : int, or one for each, optional
-        Basis functions along a column, 5 by default, or as many as it has different values.
+    bs : "cr", "ps" or "cc", or a pair of these
+    k : int, or a pair, optional
+        Number of basis functions along a column. Default: 5, or fewer if the column has fewer different values.
     by, shared, name : as in ``Smooth``
 
     Examples
@@ -425,6 +425,6 @@ class Tensor(Curve):
 
 
 class TensorInteraction(Tensor):
-    """What a surface has beside a curve of each column: ``ti(x, z)`` in ``s(x) + s(z) + ti(x, z)``."""
+    """The interaction part of a smooth surface, without the curves of each column: ``s(x) + s(z) + ti(x, z)``."""
 
     word, main = "ti", False

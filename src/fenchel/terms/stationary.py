@@ -1,21 +1,21 @@
 """Stationary series in time: autoregressions at equal steps, and Matern processes at times of any spacing.
 
-    AR1, AR            a series by its correlations with the steps before
+    AR1, AR            autoregressions of order 1 and p
     MaternSeries       a Matern process of smoothness 1/2, 3/2 or 5/2
-    OrnsteinUhlenbeck  that of smoothness 1/2, which is AR1 where gaps are equal
+    OrnsteinUhlenbeck  the Matern process of smoothness 1/2, which is AR1 if gaps are equal
 
 A Matern process in time is exactly Markov with nu = 1/2, 3/2 or 5/2 (``gmrf/times.py``).
 
-Smooth processes are next to determined by their derivatives, and their precision has no digits left where times are
-very near to one another for the range. Times nearer than g share a knot, from which they follow by the polynomial
-through values and derivatives, and the range is held between what the knots can show and what the digits can carry:
+Derivatives nearly determine a smooth process. Its precision matrix loses all digits where times are very close to each
+other relative to the range. Therefore times closer than g share a knot, and a polynomial through values and derivatives
+gives their effects. The range is kept within bounds that the knots can resolve and double precision can represent:
 
-    nu       g / span     range / span         left out by the polynomial, as a share of the variance
+    nu       g / span     range / span         error of the polynomial, as a share of the variance
     1/2      1e-10        up to 20             nothing
     3/2      1 / 1150     1 / 72 to 2          at most 2e-3, at the shortest range
     5/2      1 / 150      1 / 25 to 1          at most 2e-3, at the shortest range
 
-Fewer times than that, apart by more than g, are knots all of them: their covariance is exact, at shorter ranges, too.
+If all times are further apart than g, every time is a knot, and the covariance is exact at shorter ranges as well.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class AR(TimeTerm):
     ----------
     column : name of a column
     p : int
+        Order.
     levels, name : as in ``LevelTerm``
 
     Examples
@@ -103,10 +104,10 @@ class MaternSeries(TimeTerm):
     ----------
     column : name of a column of numbers or dates
     nu : 0.5, 1.5 or 2.5
-        Smoothness: a rough path, one with a slope, one with a curvature.
+        Smoothness: continuous, once differentiable or twice differentiable.
     levels, name : as in ``LevelTerm``
 
-    Other times, between those of the fit and beyond them, are predicted with the variance that they have given those.
+    Times between those of the fit and beyond them are predicted, with the variance that the process has there.
 
     Examples
     --------
@@ -205,7 +206,7 @@ class OrnsteinUhlenbeck(MaternSeries):
 
 
 class AR1(LevelTerm):
-    """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
+    """A stationary autoregression of first order, with marginal sd and correlation phi of neighbouring times."""
 
     word, partitioned, in_time = "ar1", True, True
     r_names = "corAR1", "ou"

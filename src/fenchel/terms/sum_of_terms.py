@@ -1,7 +1,7 @@
 """A sum of terms read against a table: eta = offset + intercept + X beta + W z, as one family of sparse priors.
 
-Every term's latents make a block, in order; its fixed columns join those of the covariates, centred and scaled together
-(``inputs.fixed_columns``), and ``gmrf.StackedField`` is the family of it all.
+The latents of each term form a block, in order. The fixed columns of all terms and covariates are centred and scaled
+together (``inputs.fixed_columns``). ``gmrf.StackedField`` is the family of the whole prior.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _OWN_ROWS = 0.5  # groups to a row, from which their effects are noise of the ro
 
 @dataclass(frozen=True)
 class NewTable:
-    """Rows of a table that fit has not seen: as a posterior takes them, their fixed columns, and what is not in it.
+    """The rows of a new table: their design for the posterior, their fixed columns, and their new levels.
 
-    ``known``: by the number of the term, its rows where these are the same at every theta.
+    ``known`` holds, by the number of the term, its rows if these are the same at every theta.
     """
 
     rows: NewRows
@@ -49,28 +49,28 @@ class SumOfTerms:
     Parameters
     ----------
     terms : sequence of Term
-        Covariates among them, whose coefficients stand before what the others bring along as fixed effects.
+        Terms, covariates included. The coefficients of covariates come before the fixed effects of other terms.
     table : DataTable
         The rows of the fit.
     scale : float
-        Of eta: 1 on the scale of logs and logits, the sd of y for noise about eta.
+        Scale of eta: 1 for logs and logits, the sd of y if y is eta plus noise.
     intercept : bool
     centred : bool, optional
-        Whether fixed columns are centred; default: where there is an intercept.
+        Whether fixed columns are centred; default: if there is an intercept.
     fixed_variance : float
-        Prior variance of the intercept and of what a standard deviation of a fixed column does.
+        Prior variance of the intercept, and of the effect of one standard deviation of a fixed column.
     offset : float
-        The known part of eta.
+        Known part of eta.
     weights : array (N,), optional
-        Of the rows in means and standard deviations: 0 where unobserved.
+        Weights of the rows in means and standard deviations: 0 where unobserved.
     priors : "pc", None or dict
-        The terms' own priors of their hyperparameters; flat ones; or {term: {hyperparameter: prior}}.
+        "pc": the default priors of the terms; None: flat priors; or {term: {hyperparameter: prior}}.
     columns : Columns, optional
-        Centres and scales of the fixed effects, where they are not those of the table.
+        Centres and scales of the fixed effects, if they are not those of the table.
     measured : dict, optional
-        The table is a sketch of rows that are out of memory: what was measured of them, by term (``Term.read_sketch``).
+        If the table is a sketch of rows that are out of memory: their sums, by term (``Term.read_sketch``).
     counts : dict, optional
-        How many rows each level of an effect has, where they are not those of the table.
+        Number of rows of each level of an effect, if they are not those of the table.
 
     Attributes
     ----------

@@ -1,14 +1,14 @@
-"""Random walks and seasons: series in time that have no fixed level (``stationary.py`` has those that do).
+"""Random walks and seasonal effects: series in time without a fixed level (``stationary.py`` has stationary series).
 
-    Wiener            a random walk with real gaps: RW1 where they are equal
-    IntegratedWiener  a smooth walk with its trend as a fixed effect: a cubic smoothing spline, RW2's limit
-    RW1, RW2          the same at equal steps, with fewer latents
+    Wiener            a random walk at irregular times, equal to RW1 if gaps are equal
+    IntegratedWiener  a smooth walk at irregular times with its trend as a fixed effect: a cubic smoothing spline
+    RW1, RW2          random walks of first and second order at equal steps, with fewer latents
     Seasonal          effects whose sums over a period are small
 
-``TimeTerm`` is what series at times of any spacing share. Each knows what happens beyond the times of the fit, those of
-any spacing between them, too; each may be ``Replicated``. A walk of second order is held free of a slope, a seasonal
-effect of what repeats exactly: both come back as fixed effects unless ``trend=False``, so that a trend or a season in
-the data is never lost.
+``TimeTerm`` is the common base of series at irregular times. Every series predicts times beyond those of the fit; at
+irregular times also between them. Each may be ``Replicated``. A walk of second order is orthogonal to a straight line,
+and a seasonal effect to a season that repeats exactly. Both are added as fixed effects unless ``trend=False``, so a
+trend or a season in the data is never lost.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from .grouped import LevelTerm, typical
 
 
 class TimeTerm(LevelTerm):
-    """A series at the times of a column, in any spacing.
+    """A series at the times of a column, which may be irregular.
 
     Parameters
     ----------
     column : name of a column of numbers or dates
     levels : sequence, optional
-        Times beside those of the data.
+        Times in addition to those of the data.
     name : hashable, optional
     """
 
@@ -77,10 +77,10 @@ class TimeTerm(LevelTerm):
 
 
 class Wiener(TimeTerm):
-    """A random walk with real gaps, z(t + h) - z(t) ~ N(0, h s), summing to zero over the times of the fit.
+    """A random walk at irregular times, z(t + h) - z(t) ~ N(0, h s). Its effects sum to zero over the times of the fit.
 
-    The sd is the typical one of the effect over those times. Between them, and beyond them, it is predicted with the
-    variance that a walk has there.
+    The sd is the typical sd of an effect at those times. Times between and beyond them are predicted, with the variance
+    that a random walk has there.
 
     Examples
     --------
@@ -165,14 +165,15 @@ class Wiener(TimeTerm):
 
 
 class IntegratedWiener(Wiener):
-    """A smooth walk in continuous time: an integrated Wiener process, its trend a fixed effect.
+    """A smooth walk in continuous time: an integrated Wiener process, with its straight line as a fixed effect.
 
-    Its posterior mean is the cubic smoothing spline. Latents are its value and its slope at every time, at most 2000.
+    Its posterior mean is the cubic smoothing spline. The latents are its value and its slope at every time, or at about
+    2000 of the times if there are more.
 
     Parameters
     ----------
     trend : bool
-        Whether the straight line that it is held free of comes back as a fixed effect.
+        Whether the straight line, to which the walk is orthogonal, is added as a fixed effect.
     """
 
     least = 3
@@ -203,7 +204,7 @@ class IntegratedWiener(Wiener):
 
 # -- equal steps ----------------------------------------------------------------------------------
 class RW1(LevelTerm):
-    """A random walk, neighbours in time differing by N(0, 1/k)."""
+    """A random walk of first order: u_{t+1} - u_t ~ N(0, sd^2), scaled so that sd is the typical sd of an effect."""
 
     word, partitioned, in_time = "rw1", True, True
     builder, least, at_any_times = staticmethod(gmrf.rw1), 2, Wiener
@@ -213,7 +214,10 @@ class RW1(LevelTerm):
 
 
 class RW2(LevelTerm):
-    """A random walk of second order, and its linear trend as a fixed effect."""
+    """A random walk of second order, u_{t+2} - 2 u_{t+1} + u_t ~ N(0, sd^2), with its straight line as a fixed effect.
+
+    It is scaled so that sd is the typical departure of the effect from its straight line.
+    """
 
     word, partitioned, in_time = "rw2", True, True
     builder, least, at_any_times = staticmethod(gmrf.rw2), 3, IntegratedWiener
@@ -233,7 +237,7 @@ class RW2(LevelTerm):
 
 
 class Seasonal(LevelTerm):
-    """Effects whose sums over a period are N(0, 1/k), and what repeats exactly as fixed effects."""
+    """A seasonal effect whose sum over each period is N(0, sd^2). The season that repeats exactly is a fixed effect."""
 
     word, partitioned, in_time = "seasonal", True, True
 
