@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from fenchel.distributed import Checkpoint, Interrupted, linear_rows
+from fenchel.distributed import Checkpoint, InMemory, Interrupted, Sums, linear_rows
 from fenchel.distributed import inducing_passes as passes
 from fenchel.estimators import (
     GaussianProcessClassifier,
@@ -107,6 +107,13 @@ def test_a_partition_is_read_some_rows_at_a_time(monkeypatch):
     few = fitted("labels", False, **held)
     assert few.elbo_ == pytest.approx(whole.elbo_, abs=1e-9)
     assert few.approximation_loss_ == pytest.approx(whole.approximation_loss_, rel=1e-9)
+
+
+def test_rows_in_memory_know_their_places_in_every_piece():
+    """The slopes of a sample's rows are read by place (``theta_response.py``)."""
+    rows = InMemory("mine", {"y": np.arange(10.0), "weight": None}, pieces=4)
+    first = rows.reduce(lambda block: Sums({block.start: block["y"][0]}))
+    assert first == {0: 0.0, 3: 3.0, 6: 6.0, 9: 9.0}
 
 
 def test_a_kernel_that_is_fixed_has_nothing_to_learn():

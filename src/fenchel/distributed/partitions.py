@@ -186,8 +186,8 @@ class InMemory:
             return _asked(work, self.where, 0, self.columns, given)
         whole = Block(self.columns)
         whole.number, whole.n = 0, max(rows_of(x) for x in self.columns.values() if _has_rows(x))
-        parts = whole.stretches(-(-whole.n // self.pieces))
-        return _added(side_by_side([partial(_asked, work, self.where, 0, part, given) for part in parts], cores()))
+        parts = whole.stretches(-(-whole.n // self.pieces))  # each knows where it starts
+        return _added(side_by_side([partial(work, part, *given) for part in parts], cores()))
 
 
 def rows_of(column: Any) -> int:
