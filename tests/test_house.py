@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from conftest import reads_repository
 
 import fenchel
 
@@ -19,12 +20,14 @@ def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
+@reads_repository
 def test_doors_open_one_way():
     from importlinter.cli import lint_imports
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
 
+@reads_repository
 def test_every_room_has_a_layer():
     layers = (ROOT / "pyproject.toml").read_text()
     rooms = {p.relative_to(ROOT / "src" / "fenchel").parts[0].removesuffix(".py") for p in SOURCES} - {"__init__"}
@@ -71,6 +74,7 @@ def test_files_stay_small_and_open_with_a_docstring(path):
     assert text == "" or text.lstrip().startswith('"""')
 
 
+@reads_repository
 def test_every_compiled_loop_has_the_one_decorator():
     """numba's own, with a cache, raises where no folder can be written."""
     own = [path.name for path in SOURCES if "njit" in path.read_text(encoding="utf-8")]
