@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,14 @@ import fenchel.priors
 from fenchel import gates
 from fenchel.likelihoods import Likelihood
 from fenchel.priors import Prior
+
+# a copy of tests/ beside an installed wheel has no benchmarks, documents and examples
+IN_REPOSITORY = (Path(__file__).parent.parent / "benchmarks").is_dir()
+OF_THE_REPOSITORY = (
+    "accuracy budgets case_studies docs files_hostile fuzz marginal_means models_diagnostics peers site smooths_mgcv"
+)
+collect_ignore = [] if IN_REPOSITORY else [f"test_{name}.py" for name in OF_THE_REPOSITORY.split()]
+reads_repository = pytest.mark.skipif(not IN_REPOSITORY, reason="reads files of the repository beside tests/")
 
 # the same draws in every run of CI, fresh ones at the desk
 settings.register_profile(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from conftest import IN_REPOSITORY
 from scipy.interpolate import CubicSpline
 
 import fenchel
@@ -23,6 +24,8 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def brute():
+    if not IN_REPOSITORY:
+        pytest.skip("reads files of the repository beside tests/")
     spec = importlib.util.spec_from_file_location("correction_errors", ROOT / "benchmarks" / "correction_errors.py")
     sys.modules[spec.name] = out = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(out)

@@ -1,5 +1,6 @@
 """The embedded data is what its README says."""
 
+import re
 from importlib.resources import files
 
 import numpy as np
@@ -131,9 +132,10 @@ def test_every_loader_says_where_its_data_is_from(name):
     assert data.licence
 
 
-def test_every_file_is_in_the_readme():
+def test_every_file_is_in_the_readme_with_its_licence():
     folder = files("fenchel.datasets").joinpath("data")
-    text = folder.joinpath("README.md").read_text(encoding="utf-8")
-    names = [entry.name for entry in folder.iterdir() if entry.is_file() and entry.name != "README.md"]
-    assert len(names) == 13
-    assert all(f"`{name}`" in text for name in names)
+    rows = [line.split("|") for line in folder.joinpath("README.md").read_text(encoding="utf-8").splitlines()]
+    origins = {row[1].strip(" `"): row[3] for row in rows if len(row) == 5 and row[1].startswith(" `")}
+    assert set(origins) == {entry.name for entry in folder.iterdir() if entry.is_file()} - {"README.md"}
+    for name, origin in origins.items():
+        assert re.search("GPL|BSD|CC0|CC BY|Unlimited|as above", origin), name

@@ -22,6 +22,7 @@ import numpy as np
 import other_python
 import pandas as pd
 import pytest
+from conftest import reads_repository
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -305,6 +306,7 @@ def test_the_page_names_every_trusted_type():
     assert listed == set(TRUSTED)
 
 
+@reads_repository
 def test_a_fit_is_a_model_of_mlflow(tmp_path, monkeypatch):
     """The class of docs/files.md: alone with a stand-in for MLflow, and by MLflow where it is installed."""
     text = (Path(__file__).parent.parent / "docs" / "files.md").read_text()

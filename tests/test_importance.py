@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import LIKELIHOOD_CASES
+from conftest import LIKELIHOOD_CASES, reads_repository
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import genpareto, multivariate_normal, norm
@@ -356,6 +356,7 @@ def test_a_prior_that_only_draws_eta():
 
 
 # -- long MCMC ---------------------------------------------------------------------------------------------
+@reads_repository
 def test_against_long_chains():
     """The coal disasters: accuracy_reference.py made the truth."""
     from fenchel.datasets import load_coal

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from conftest import reads_repository
 from test_models_report import grid
 
 import fenchel
@@ -165,6 +166,7 @@ NO_OPTIONS = {
 }
 
 
+@reads_repository
 def test_every_option_of_fit_is_one_of_the_command():
     of_fit = [*signature(fenchel.Model).parameters, *list(signature(fenchel.Model.fit).parameters)[1:]]
     of_command = [option.name for option in main.commands["fit"].params]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from conftest import difference
+from conftest import difference, reads_repository
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln
@@ -471,6 +471,7 @@ def test_parts_of_several_likelihoods():
     assert np.isfinite(value)
 
 
+@reads_repository
 def test_the_documents_table_of_defaults_is_what_is_printed():
     """| `name` | parameter | what is printed | families |: numbers of the data are dots there."""
     rows = re.findall(r"^\| `([\w ]+)` \| ([\w ]+) \| `([^`]+)` \| ([^|]+) \|$", DOCS.read_text(), flags=re.MULTILINE)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import reads_repository
 from scipy.optimize import brentq
 
 import fenchel
@@ -52,6 +53,7 @@ def test_an_sd_beside_its_bound_has_the_interval_that_is_left():
     assert noise["lower"] < noise["value"] < noise["upper"]
 
 
+@reads_repository
 def test_random_slopes_are_covered():
     """A small part of ``benchmarks/slopes.py``."""
     path = ROOT / "benchmarks" / "slopes.py"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import reads_repository
 
 import fenchel
 from fenchel.likelihoods import WORDS, Gamma, NegativeBinomial, Parameter, ZeroInflated, named, register
@@ -57,6 +58,7 @@ print("known")
 """
 
 
+@reads_repository
 def test_a_likelihood_with_its_word_is_two_files(tmp_path):
     """A copy of the package with one file more and one line in another."""
     import shutil

@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import reads_repository
 from scipy.interpolate import CubicSpline
 from scipy.special import gammaln, logsumexp, polygamma, psi
 
@@ -527,6 +528,7 @@ def test_nodes_of_groups_count_in_the_error(line):
     assert proof.outside < 1e-5
 
 
+@reads_repository
 def test_the_page_on_proofs_runs(capsys):
     text = (ROOT / "docs" / "proofs.md").read_text()
     names = {}

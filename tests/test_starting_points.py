@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import reads_repository
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF
 
@@ -193,6 +194,7 @@ def test_corrected_evidence_of_gaussian_noise_costs_nothing(monkeypatch: pytest.
     assert corrected.found.maximises == "corrected"
 
 
+@reads_repository
 @pytest.mark.parametrize(("number", "rise"), [(66, 8.0), (226, 0.5)])
 def test_one_range_may_be_short_where_the_other_is_long(
     number: int, rise: float, monkeypatch: pytest.MonkeyPatch

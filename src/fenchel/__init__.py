@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
