@@ -3,7 +3,8 @@
 #   make reproduce   rerun the paper's experiments, write reproduction/report.html
 #   make test   build the environment, run the linters, the type checker and the usual tests (five minutes)
 #   make docs   run the case studies, build the site, docs/_build/html/index.html, follow its links; a warning is an error
-#   make peers  install other packages under build/peers, fit the same data with each, print a table (half an hour);
+#   make peers  install other packages under build/peers, fit the same data with each, write docs/peers.md and the
+#               table of README.md (twenty minutes of two cores of one's own, an hour beside other work);
 #               PEERS="sklearn statsmodels", TASKS="smooths" for a part, DATA=FOLDER for tables that are not in the package
 #   make test-fast   the tests that take next to nothing; make test-all   every test
 #   make test-devices   fits on torch's CPU device, once torch is in .venv

@@ -13,7 +13,8 @@ RMSE/err   root mean squared error of standardised y, or the share of wrong labe
 NLPD       mean negative log density of a held-out y, or log loss
 elbo       or the log evidence that a peer tells
 loss <=    nats of elbo that the points cost, at most (~: an estimate)
-seconds    of the fit by the clock; process: of the processor; predict: of predictions; /ours: in times of ``fenchel``
+seconds    of the fit by the clock; process: of the processor; predict: of predictions; /ours: in times of ``fenchel``,
+           of the processor, or of the clock on a device
 GiB, dev.  peak memory of the process, and of the device
 """
 
@@ -83,11 +84,13 @@ _PINNED = (
 )
 
 
-def row(job: tuple[str, str], found: dict[str, Any], default: float | None) -> str:
+def row(job: tuple[str, str], every: dict[tuple[str, str], dict[str, Any]], which: str) -> str:
+    """A line of the table; ``which`` seconds are compared with those of ``fenchel``."""
+    found, ours = every[job], every.get((job[0], "fenchel"), {})
     start = f"{job[0]:<10}{job[1]:<20}"
     if "failed" in found:
         return f"{start}{found['failed']}"
-    times = f"{found['seconds'] / default:>8.2f}" if default else f"{'':>8}"
+    times = f"{found[which] / ours[which]:>8.2f}" if which in ours else f"{'':>8}"
     loss = ""
     if found.get("loss") is not None:
         loss = f"{'~' if found.get('estimated') else ''}{found['loss']:.3g}"
@@ -126,18 +129,18 @@ def main() -> None:
     rows = f"{args.rows or 'all'} rows, {args.threads} threads" + (f", {args.device}" if args.device else "")
     print(f"{rows}, {args.at_once} at once\n{head}", flush=True)
     found: dict[tuple[str, str], dict[str, Any]] = {}
+    which = "seconds" if args.device else "processor"
 
     def run(job: tuple[str, str]) -> None:
         found[job] = fitted(job, args, free)
-        ours = found.get((job[0], "fenchel"), {}).get("seconds")
-        print(row(job, found[job], ours), flush=True)
+        print(row(job, found, which), flush=True)
 
     with ThreadPoolExecutor(args.at_once) as pool:
         list(pool.map(run, todo))
     if args.at_once > 1:
         print(f"\nin order\n{head}")
         for job in todo:
-            print(row(job, found[job], found.get((job[0], "fenchel"), {}).get("seconds")))
+            print(row(job, found, which))
     said: dict[str, str] = {}
     for each in found.values():
         said.update(each.get("versions", {}))

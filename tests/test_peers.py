@@ -88,6 +88,30 @@ def test_a_task_without_its_data_says_so(peers, tmp_path):
     assert "--data FOLDER" in peers.load("satellite", True, tmp_path)
 
 
+def test_the_page_and_the_table_of_the_readme_are_of_the_kept_results(peers):
+    """``python benchmarks/peers/run.py --pages`` writes them."""
+    kept = peers.kept()
+    assert peers.PAGE.read_text() == peers.page(kept)
+    table = peers.README.read_text().partition(peers.MARKS[0])[2].partition(peers.MARKS[1])[0]
+    assert table.strip("\n") == peers.short(kept)
+    for result in kept:
+        assert not result.skipped
+        wins = [peers.counts(result.rows[1:])[k] for k in range(2)]
+        assert f"| {result.title} | {' | '.join(wins)} |" in table
+        assert f" | {' | '.join(wins)} | " in next(line for line in peers.summary(kept) if result.title in line)
+
+
+def test_a_task_whose_data_are_missing_keeps_what_is_known_of_it(peers, tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "RESULTS", tmp_path)
+    peers.keep("smooths", peers.Result("Smooths", "", [peers.Row("fenchel")], 1.0))
+    peers.keep("smooths", peers.Result("Smooths", "", [], 0.0, "no data"))
+    peers.keep("satellite", peers.Result("Satellite", "", [], 0.0, "no data"))
+    skipped = {result.title: result.skipped for result in peers.kept()}
+    assert skipped["Smooths"] == ""
+    assert skipped["Satellite"] == "no data"
+    assert "no complete run yet" in skipped["Large process"]
+
+
 def test_the_kept_maximum_of_the_binary_groups_is_stationary(peers):
     """By another quadrature, Gauss and Hermite's of 80 points: along x, the treatment and the sd of the groups."""
     task = peers.load("longitudinal_binary", True, None)

@@ -1,7 +1,7 @@
 """fenchel beside its peers: the same data, one judge a task, each peer in an environment and a process of its own.
 
-    python benchmarks/peers/run.py                                  all tasks, all peers; writes docs/peers.md
-    python benchmarks/peers/run.py --tasks smooths                  some tasks; the page has the others as they were
+    python benchmarks/peers/run.py                                  all tasks, all peers
+    python benchmarks/peers/run.py --tasks smooths                  some tasks; the others stay as they were
     python benchmarks/peers/run.py --tasks smooths --peers mgcv     some peers; prints alone
     python benchmarks/peers/run.py --make                           the environments, under build/peers
     python benchmarks/peers/run.py --quick                          small sizes
@@ -9,13 +9,16 @@
 
 A task is a file in ``tasks/``: ``task(quick, folder)`` gives its data and its judge. A peer is a folder: its
 environment (``requirements.txt`` for pip, ``packages.txt`` for R) and its fits (``fits.py`` or ``fits.R``), one
-function a task with its settings. fenchel is a peer of the same form and runs in the Python at hand.
+function a task with its settings. fenchel is a peer of the same form and runs in the Python at hand. A run of all peers
+of a task is kept in ``results/``, from which docs/peers.md and the table of README.md are written (``--pages``: written
+again, and nothing is run).
 
 Each fit is called twice in a process of its own: the first call includes the imports and what is compiled, the second
 is what the table compares; a first call of more than 40 processor seconds is the only one. Accuracy is
 compared first: errors that differ by less than the task's tolerance, or by less than 5 %, are a tie. Time is that of
 the second call, of the processor over all threads; less than a quarter of difference is a tie. No answer within
-``--limit`` processor seconds, a failure and a peer that is not installed are rows of the table.
+``--limit`` processor seconds (or eight times as many by the clock), a failure and a peer that is not installed are
+rows of the table.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ import time
 import venv
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +53,14 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build" / "peers"
 PAGE = ROOT / "docs" / "peers.md"
-RESULTS = BUILD / "results"  # a file a task, of the last run of all its peers; the page is made of them
+README = ROOT / "README.md"
+MARKS = "<!-- printed by make peers -->", "<!-- end of what make peers prints -->"
+RESULTS = HERE / "results"  # a file a task, of the last run of all its peers; the pages are made of them
 OURS = "fenchel"
 THREADS = 2
 SAME_ERROR = 1.05  # ratio of errors that is a tie, whatever the tolerance of the task
 SAME_TIME = 1.25
-PATIENCE = 4  # seconds of the clock for each processor second that a peer may take
+PATIENCE = 8  # seconds of the clock for each processor second that a peer may take, on a machine that others use, too
 CSV_CELLS = 2_000_000  # larger tables are written for Python alone
 
 
@@ -218,7 +224,9 @@ def fit(peer: str, name: str, folder: Path, limit: int) -> tuple[dict[str, Any],
         log.seek(0)
         lines = [line for line in log.read().splitlines() if line.strip()]
     peak = math.nan if used is None else used.ru_maxrss / 1024
-    if used is None or process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    if used is None:
+        return {"failed": f"no answer within {PATIENCE * limit} s by the clock"}, peak
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return {"failed": f"no answer within {limit} processor seconds"}, peak
     if process.returncode or not out.exists():
         last = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else "")
@@ -318,10 +326,11 @@ class Result:
     rows: list[Row]
     seconds: float
     skipped: str = ""  # why there is no row
+    run_on: str = ""  # the machine, and the day
 
 
 def summary(results: list[Result]) -> list[str]:
-    """The table of the README: a line a task."""
+    """A line a task."""
     head = ["task", "peers", "accuracy: win / tie / loss", "time: win / tie / loss", "no answer"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     every = [row for result in results for row in result.rows[1:]]
@@ -335,13 +344,40 @@ def summary(results: list[Result]) -> list[str]:
     return lines
 
 
+def short(results: list[Result]) -> str:
+    """What the README says: one sentence and a small table."""
+    named = sorted({row.peer for result in results for row in result.rows[1:]}, key=str.lower)
+    lines = [
+        f"fenchel beside {', '.join(named)}. Each peer that can do a task is a win, a tie or a loss of fenchel; data, "
+        "settings and every figure are on [one page](docs/peers.md).",
+        "",
+        "| task | accuracy: win / tie / loss | time: win / tie / loss |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {result.title} | {' | '.join(counts(result.rows[1:]))} |" for result in results]
+    lines.append(f"| **all** | {' | '.join(counts(row for result in results for row in result.rows[1:]))} |")
+    return "\n".join(lines)
+
+
+def write_pages() -> None:
+    """docs/peers.md, and what stands between the two marks of the README."""
+    results = kept()
+    PAGE.write_text(page(results), encoding="utf-8")
+    before, _, rest = README.read_text(encoding="utf-8").partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    README.write_text("\n".join([before + MARKS[0], short(results), MARKS[1] + after]), encoding="utf-8")
+
+
 def titled(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
 def keep(name: str, result: Result) -> None:
+    path = RESULTS / f"{name}.json"
+    if result.skipped and path.exists():
+        return  # its data are not here: what is known of it stays
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(asdict(result)) + "\n")
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n")
 
 
 def kept() -> list[Result]:
@@ -360,11 +396,10 @@ def page(results: list[Result]) -> str:
     words = [" ".join(part.split()).replace("``", "`") for part in __doc__.split("\n\n")]
     clock = sum(result.seconds for result in results) / 60
     used = sum(row.first[1] + row.again[1] for result in results for row in result.rows if not row.failed) / 60
-    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {THREADS} threads"
     lines = ["# Peers on one page", ""]
     lines += [
-        f"`make peers` prints this page ({machine}). It took {clock:.0f} minutes of the clock and {used:.0f} of the "
-        "processor in fits that answered. Tasks are run one at a time and kept: they may be of different states.",
+        f"`make peers` prints this page. It took {clock:.0f} minutes of the clock and {used:.0f} of the processor in "
+        "fits that answered. Tasks are run one at a time and kept, each with the day it was run on.",
         "",
         words[3],
         "",
@@ -378,7 +413,7 @@ def page(results: list[Result]) -> str:
         lines += ["", f"## {result.title}", "", result.skipped or result.objective]
         if result.rows:
             settings = [f"- {row.peer}: {row.settings.rstrip('.')}." for row in result.rows if row.settings]
-            lines += ["", *table(result.rows), "", *settings]
+            lines += ["", *table(result.rows), "", *settings, "", f"Run on {result.run_on}."]
     return "\n".join(lines) + "\n"
 
 
@@ -387,6 +422,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=tasks(), metavar="TASK", help=", ".join(tasks()))
     parser.add_argument("--peers", nargs="+", choices=peers(), metavar="PEER", help=", ".join(peers()))
     parser.add_argument("--make", action="store_true", help="make the environments, and nothing else")
+    parser.add_argument("--pages", action="store_true", help="write the pages of what is kept, and nothing else")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--data", type=Path, help="a folder of tables that the package does not hold")
     parser.add_argument("--limit", type=int, default=240, help="processor seconds that a peer may take for a task")
@@ -396,6 +432,11 @@ def main() -> None:
         for peer in chosen:
             print(f"{peer}: {make(peer) or 'made'}", flush=True)
         return
+    if given.pages:
+        write_pages()
+        return
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {THREADS} threads"
+    run_on = f"{date.today()} ({machine})"
     results = []
     for name in given.tasks or tasks():
         began = time.perf_counter()
@@ -408,12 +449,12 @@ def main() -> None:
                 write(task, Path(made))
                 rows = [judged(peer, name, task, Path(made), given.limit) for peer in offered]
             compare(task, rows)
-            result = Result(task.title, task.objective, rows, time.perf_counter() - began)
+            result = Result(task.title, task.objective, rows, time.perf_counter() - began, run_on=run_on)
         results.append(result)
         print(f"\n{result.title}: {result.skipped or result.objective}", *table(result.rows), sep="\n", flush=True)
         if not (given.peers or given.quick):
             keep(name, result)
-            PAGE.write_text(page(kept()), encoding="utf-8")
+            write_pages()
     print("", *summary(results), sep="\n")
 
 
