@@ -53,7 +53,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     "learned once more with": ("the first mesh was too coarse", "nothing"),
     # -- the search of hyperparameters -----------------------------------------------------------------------------
     "and the evidence still rises beyond": ("the data do not determine it", "a prior, or without the term"),
-    "more so (see at_bounds_)": ("several hyperparameters at their bounds", "priors, or wider bounds"),
+    "more (see at_bounds_)": ("several hyperparameters at their bounds", "priors, or wider bounds"),
     "no variance is found": ("nothing varies between these groups", "nothing: the interval reaches 0"),
     "the noise is at its lower bound": ("a term follows every row", "without `weights=`, or without the term"),
     "its interval is largely that of its prior": ("few groups or few rows", "a prior that you believe"),
