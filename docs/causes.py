@@ -131,7 +131,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         "The data do not determine this hyperparameter.",
         "State a prior, or leave the term out.",
     ),
-    "more so (see at_bounds_)": ("Several hyperparameters are at their bounds.", "State priors, or widen the bounds."),
+    "more (see at_bounds_)": ("Several hyperparameters are at their bounds.", "State priors, or widen the bounds."),
     "no variance is found": (
         "The data show no differences between these groups.",
         "You need not do anything. The interval of the sd reaches 0.",

@@ -397,7 +397,7 @@ def test_more_sentences(data, tmp_path):
     X = chunked(data["X"])
     with pytest.raises(ValueError, match="approximation"):
         GaussianProcessClassifier(approximation=None).fit(X, data["label"])
-    with pytest.raises(ValueError, match="checkpoint meets a table in memory"):
+    with pytest.raises(ValueError, match="checkpoint with a table in memory"):
         BayesianLogisticRegression().fit(data["X"], data["label"], checkpoint=tmp_path / "x")
     with pytest.raises(ValueError, match="in no folder that exists"):
         BayesianLogisticRegression().fit(X, data["label"], checkpoint=tmp_path / "no" / "x")

@@ -504,11 +504,11 @@ SINGULAR = sp.csc_array(np.diff(np.eye(N), axis=0).T @ np.diff(np.eye(N), axis=0
         ),
         (
             lambda: estimators.GaussianProcessClassifier(optimizer=None).fit(PLAIN, LABELS).score(PLAIN, None),
-            r"GaussianProcessClassifier: y has shape \(\); expected \(12,\): one label a row",
+            r"GaussianProcessClassifier: y has shape \(\); expected \(12,\): one label for each row",
         ),
         (
             lambda: estimators.BayesianPoissonRegression().fit([[10**400]] * N, COUNTS),
-            "BayesianPoissonRegression: X holds a number beyond doubles",
+            "BayesianPoissonRegression: X holds a number that overflows double precision",
         ),
         (
             lambda: learn(fenchel.Poisson(), KernelCovariance(RBF(1.0), PLAIN, mean=1e200), COUNTS),

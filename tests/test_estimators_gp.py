@@ -169,7 +169,7 @@ def test_separable_classes_are_learned_within_bounds():
 def test_one_warning_with_a_sentence():
     X, y = binary()
     with pytest.warns(
-        ConvergenceWarning, match="GaussianProcessClassifier did not converge: .*gap_ says how far"
+        ConvergenceWarning, match="GaussianProcessClassifier did not converge: .*gap_ bounds the distance"
     ) as seen:
         GaussianProcessClassifier(KERNEL, optimizer=None, tol=0.0).fit(X, y)
     assert len([w for w in seen if issubclass(w.category, ConvergenceWarning)]) == 1

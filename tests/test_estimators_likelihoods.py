@@ -421,7 +421,7 @@ def test_survival_with_censoring():
     assert np.mean(naive.predict(frame)) < np.mean(model.predict(frame))
     with pytest.raises(AttributeError, match="has no attribute 'predict_proba'") as refused:
         model.predict_proba(X)
-    assert "predict_proba() asks for labels, and likelihood='weibull' has none" in str(refused.value.__cause__)
+    assert "predict_proba() needs labels, and likelihood='weibull' has none" in str(refused.value.__cause__)
     assert not hasattr(model, "predict_proba")
     assert not hasattr(GaussianProcessRegressor(), "predict_survival")
 

@@ -327,9 +327,9 @@ def test_holes_weights_and_trials():
 
 def test_what_has_no_dual_says_so():
     prior, y = DenseCovariance(np.eye(3)), [0.0, 1.0, 1.0]
-    with pytest.raises(ValueError, match="walks on the dual"):
+    with pytest.raises(ValueError, match="minimises the dual"):
         fenchel.infer(BernoulliLogit("exact"), prior, y, method="lbfgs")
-    with pytest.raises(ValueError, match="walks on the dual"):
+    with pytest.raises(ValueError, match="minimises the dual"):
         fenchel.paper.rivals.opper_archambeau(BernoulliLogit("exact"), prior, y)
     with pytest.raises(ValueError, match="no convex dual"):
         BernoulliLogit("exact").objective.dual.site(np.zeros((3, 1)), BernoulliLogit("log-sum").prepare(y))

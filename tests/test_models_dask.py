@@ -302,7 +302,7 @@ def test_options_of_fit_that_need_rows_are_refused():
 
 
 def test_a_checkpoint_of_a_fit_in_memory_is_not_passed_over(tmp_path):
-    with pytest.raises(ValueError, match=r"checkpoint meets a table in memory; expected integrate=..., or a Dask"):
+    with pytest.raises(ValueError, match=r"checkpoint with a table in memory; expected integrate=..., or a Dask"):
         fenchel.fit("c ~ x", made(), family="poisson", checkpoint=tmp_path / "kept")
 
 

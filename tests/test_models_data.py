@@ -107,7 +107,7 @@ def test_infinite_and_undefined_numbers(data):
         fenchel.Model("y ~ np.log(x)", data)
     with pytest.raises(Refusal, match=r"'np.log\(x\)' is nan in row"):
         fenchel.Model("y ~ x*g + np.log(x)", data)
-    with pytest.raises(Refusal, match=r"offset\(np.log\(x\)\) is no finite number"):
+    with pytest.raises(Refusal, match=r"offset\(np.log\(x\)\) is not a finite number"):
         fenchel.Model("y ~ 1 + offset(np.log(x))", data)
 
 

@@ -123,7 +123,7 @@ def test_a_solution_of_it_is_pickled_and_started_from():
 
 
 def test_a_bound_without_a_dual_is_refused_to_it():
-    with pytest.raises(Refusal, match="mirror descent walks on the dual, and BernoulliLogit"):
+    with pytest.raises(Refusal, match="mirror descent minimises the dual, and BernoulliLogit"):
         fenchel.infer(BernoulliLogit("exact"), DenseCovariance(K), counts > 1, method=MirrorDescent())
 
 

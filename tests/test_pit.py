@@ -39,7 +39,7 @@ def test_stretches_are_the_average_of_randomised_ones():
     drawn = np.array([np.histogram(u[:, k], 7, (0.0, 1.0))[0] for k in range(40)]) / len(u)
     assert np.abs(pit_counts(*ends, 7) - drawn).max() < 0.015
     assert pit_counts(*ends, 7).sum(axis=1) == pytest.approx(1.0)
-    with pytest.raises(Refusal, match="a stretch outside of 0 and 1"):
+    with pytest.raises(Refusal, match="an interval outside of 0 and 1"):
         pit_counts([0.5], [0.4], 5)
 
 

@@ -200,7 +200,7 @@ def test_refusals_of_several_outputs(data):
         with pytest.raises(ValueError, match=r"several outputs.*MultiOutputRegressor"):
             GaussianProcessRegressor(KERNEL, **options).fit(X, Y)
     model = GaussianProcessRegressor(KERNEL, alpha=np.full(40, 0.1)).fit(X, Y[:, 0])
-    with pytest.raises(ValueError, match=r"that of other rows is not known; expected a number for alpha"):
+    with pytest.raises(ValueError, match=r"that of other rows is unknown; expected a number for alpha"):
         model.score(new, new[:, 0])
 
 

@@ -1,7 +1,6 @@
 """fenchel: fast, certified Bayesian inference in latent Gaussian models.
 
-The front door. Names load when first used, so that ``import fenchel`` costs almost nothing. Which they are, and where
-each lives, ``__init__.pyi`` says.
+Names load when they are first used, so that ``import fenchel`` is fast. ``__init__.pyi`` lists them and their modules.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ __version__ = "0.2.0"
 
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-_LISTED = re.findall(r"^from \.([\w.]*) import (\w+) as", _STUB, re.MULTILINE)  # a room and a name, "" and a room
+_LISTED = re.findall(r"^from \.([\w.]*) import (\w+) as", _STUB, re.MULTILINE)  # (module, name), or ("", subpackage)
 _ROOMS = tuple(name for room, name in _LISTED if not room)
 _HOME = {name: room for room, name in _LISTED if room}
 __all__ = sorted([*_HOME, *_ROOMS, "__version__"])

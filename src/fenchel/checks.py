@@ -1,9 +1,7 @@
-"""Checks of what users give, and the one form of every error message.
+"""Checks of user input, and the form of every error message: where, what, got, expected, try.
 
-A message has five beats: where, what, got, expected, try.
-
-    Poisson: y[17] = -2 is not a count; expected 0, 1, 2, ... or NaN for unobserved. For real-valued
-    targets use Gaussian.
+Poisson: y[17] = -2 is not a count; expected 0, 1, 2, ... or NaN for unobserved. For real-valued
+targets use Gaussian.
 """
 
 from __future__ import annotations
@@ -20,16 +18,16 @@ import numpy as np
 
 
 class Refusal(ValueError):
-    """What the user gave cannot be used: raised before any work, with a sentence that says what to do."""
+    """The error for input that cannot be used: raised before any work, with advice in its message."""
 
 
 def problem(where: str, what: str, expected: str, advice: str = "") -> Refusal:
-    """The sentence every check raises with: ``where: what; expected .... advice``."""
+    """The error with the message ``where: what; expected ... . advice``, for the caller to raise."""
     return Refusal(f"{where}: {what}; expected {expected}.{' ' + advice if advice else ''}")
 
 
 def optional(where: str, module: str) -> Any:
-    """A library that not everybody has, or the sentence that says how to get it."""
+    """Import an optional dependency, or raise an error that says how to install it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -39,7 +37,7 @@ def optional(where: str, module: str) -> Any:
 
 
 def callers_line() -> int:
-    """The ``stacklevel`` of a warning that points at the line which called the library, however deep it is raised."""
+    """The ``stacklevel`` with which a warning points at the line of the user's code that called the library."""
     own, level = __name__.partition(".")[0], 1
     frame = sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == own:
@@ -48,24 +46,25 @@ def callers_line() -> int:
 
 
 def number(value: float) -> str:
-    """A value as a person would write it: 2 rather than 2.0, 0.25 rather than 2.5e-01."""
-    return f"{float(value):.10g}" if abs(value) < 1e308 or not isinstance(value, int) else "a number beyond doubles"
+    """A value in its shortest form: 2 rather than 2.0, 0.25 rather than 2.5e-01."""
+    fits = abs(value) < 1e308 or not isinstance(value, int)
+    return f"{float(value):.10g}" if fits else "a number that overflows double precision"
 
 
 def first(bad: Any) -> str:
-    """Where the first offending entry stands, as an index: ``[17]`` or ``[3, 1]``."""
+    """The index of the first true entry as text: ``[17]`` or ``[3, 1]``."""
     place = np.argwhere(np.asarray(bad))[0]
     return "[" + ", ".join(str(int(i)) for i in place) + "]" if place.size else ""
 
 
 def first_value(bad: Any, values: Any) -> str:
-    """The first offending entry with its place: ``[17] = -2``."""
+    """The index and the value of the first entry where ``bad`` is true, as text: ``[17] = -2``."""
     place = tuple(np.argwhere(np.asarray(bad))[0])
     return f"{first(bad)} = {number(np.asarray(values)[place])}"
 
 
-# -- what users bring as numbers -------------------------------------------------------------------------
-_CURES = {
+# -- arrays and tables of numbers ------------------------------------------------------------------------
+_ADVICE = {
     "text": "Encode words with sklearn.preprocessing.OneHotEncoder, or OrdinalEncoder where they have an order; "
     "numbers written as text with .astype(float).",
     "categories": "Encode them with sklearn.preprocessing.OneHotEncoder, or OrdinalEncoder where they have an order.",
@@ -76,7 +75,7 @@ _KINDS = {"U": "text", "S": "text", "T": "text", "M": "dates", "m": "time spans"
 
 
 def holds(column: Any) -> str | None:
-    """What a column holds when it is not numbers, though some of it could be cast to them: a key of ``_CURES``."""
+    """The kind of data of a column that does not hold numbers, a key of ``_ADVICE``; None for numbers."""
     dtype = getattr(column, "dtype", None)
     if getattr(dtype, "categories", None) is not None or str(dtype).startswith(("category", "Categorical", "Enum")):
         return "categories"
@@ -98,7 +97,7 @@ def holds(column: Any) -> str | None:
 
 
 def table(where: str, value: Any, name: str = "X") -> Any:
-    """A table to be read as numbers: refused by column where it holds text, categories, dates or masked cells."""
+    """Check a table of numbers; refuse a column that holds text, categories, dates or masked cells."""
     if value is None or hasattr(value, "tocsr"):
         return value
     refuse_device(where, name, value)
@@ -110,7 +109,7 @@ def table(where: str, value: Any, name: str = "X") -> Any:
     else:
         try:
             array = value if hasattr(value, "dtype") else np.asarray(value)
-        except ValueError:  # ragged: for others to say
+        except ValueError:  # a ragged list, which scikit-learn refuses
             return value
         if str(array.dtype) == "object" and array.ndim == 2:
             cells = ((f"{name}[:, {j}]", array[:, j]) for j in range(array.shape[1]))
@@ -119,12 +118,12 @@ def table(where: str, value: Any, name: str = "X") -> Any:
     for place, entries in cells:
         word = holds(entries)
         if word is not None:
-            raise problem(where, f"{place} holds {word}", "numbers", _CURES[word])
+            raise problem(where, f"{place} holds {word}", "numbers", _ADVICE[word])
     return value
 
 
 def refuse_device(where: str, name: str, value: Any) -> None:
-    """A tensor that numpy cannot read: on another device than the CPU, or part of a graph of gradients."""
+    """Refuse a tensor that numpy cannot read: on a device other than the CPU, or with a gradient."""
     device = str(getattr(value, "device", "cpu"))
     if getattr(value, "requires_grad", False) is True:
         raise problem(where, f"{name} is a tensor that requires a gradient", "plain numbers", f"Use {name}.detach().")
@@ -133,7 +132,7 @@ def refuse_device(where: str, name: str, value: Any) -> None:
 
 
 def as_pandas(where: str, value: Any) -> Any:
-    """A data frame of another library as pandas'; anything else as it is."""
+    """Convert a data frame of another library to pandas; return anything else unchanged."""
     if not (hasattr(value, "to_pandas") and hasattr(value, "columns")):
         return value
     optional(where, "pandas")
@@ -145,22 +144,22 @@ def as_pandas(where: str, value: Any) -> Any:
 
 
 def unmasked(where: str, name: str, value: Any, missing: bool = False) -> Any:
-    """A masked array as a plain one: NaN where masked if ``missing`` is allowed, else refused where anything is."""
+    """Convert a masked array to a plain one: masked entries are NaN if ``missing`` is allowed, else refused."""
     if not isinstance(value, np.ma.MaskedArray):
         return value
     mask = np.ma.getmaskarray(value)
     if not mask.any():
         return value.data
     if not missing:
-        advice = "Fill in or leave out what is masked first."
+        advice = "Fill in or leave out masked entries first."
         raise problem(where, f"{name}{first(mask)} is masked", "a value in every entry", advice)
     return np.where(mask, np.nan, numeric(where, name, value.data))
 
 
 def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool = False) -> np.ndarray:
-    """``value`` as a float64 numpy array, or the sentence that says why it is not numbers.
+    """Convert to a float64 numpy array, or raise an error that says why that is impossible.
 
-    Missing entries of pandas are NaN. Masked ones are, too, where they may be ``missing``, and refused elsewhere.
+    Missing entries of pandas become NaN; masked entries become NaN if ``missing`` is allowed, else they are refused.
     """
     if hasattr(value, "tocsr"):
         raise problem(where, f"{name} is a scipy sparse matrix", "a dense array", "Use .toarray().")
@@ -173,24 +172,24 @@ def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool =
         out = np.asarray(value)
         if out.dtype.kind not in "biuf":
             word = holds(value if hasattr(value, "dtype") else out)
-            if word is not None or out.dtype.kind == "c":  # would be converted, silently or not
+            if word is not None or out.dtype.kind == "c":  # numpy might convert these silently
                 raise TypeError
-        if out.dtype.kind == "O" and hasattr(value, "to_numpy"):  # pandas: NA has no float of its own
+        if out.dtype.kind == "O" and hasattr(value, "to_numpy"):  # pandas' NA cannot be cast to float
             return np.asarray(value.to_numpy(dtype=np.float64, na_value=np.nan))
         return np.asarray(out, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         what = f"{name} is not an array of real numbers"
         if word in ("dates", "time spans"):
-            what, advice = f"{what} but holds {word}", _CURES[word]
+            what, advice = f"{what} but holds {word}", _ADVICE[word]
         elif word is not None and not advice:
-            advice = "For labels use a classifier." if name == "y" else _CURES[word]
+            advice = "For labels use a classifier." if name == "y" else _ADVICE[word]
         raise problem(where, what, "numbers in a regular shape", advice) from None
 
 
 def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.ndarray:
-    """``value`` itself when every entry is finite."""
+    """Return ``value`` if every entry is finite, else raise an error."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.sum(value)):  # one pass and no memory; an overflow is looked at closely
+        if np.isfinite(np.sum(value)):  # one pass without temporaries; a sum that overflows is checked below
             return value
     bad = ~np.isfinite(value)
     if bad.any():
@@ -201,7 +200,7 @@ def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.nda
 def vector(
     where: str, name: str, value: Any, length: int | None = None, advice: str = "", missing: bool = False
 ) -> np.ndarray:
-    """A scalar spread over ``length`` rows, or a vector that has that many."""
+    """Convert to a float64 vector of ``length`` entries; a scalar is repeated."""
     out = numeric(where, name, value, missing=missing)
     if out.ndim == 0 and length is not None:
         out = np.full(length, float(out))
@@ -212,7 +211,7 @@ def vector(
 
 
 def counts(where: str, name: str, value: np.ndarray, advice: str = "") -> None:
-    """Every entry that is not NaN is 0, 1, 2, ..."""
+    """Check that every entry that is not NaN is 0, 1, 2, ..."""
     with np.errstate(invalid="ignore"):
         bad = ~np.isnan(value) & ~((value >= 0) & (value == np.floor(value)) & np.isfinite(value))
     if bad.any():
@@ -225,7 +224,7 @@ def counts(where: str, name: str, value: np.ndarray, advice: str = "") -> None:
 
 
 def labels(where: str, name: str, value: np.ndarray, n_classes: int) -> None:
-    """Every entry that is not NaN is one of 0, ..., n_classes - 1."""
+    """Check that every entry that is not NaN is one of 0, ..., n_classes - 1."""
     with np.errstate(invalid="ignore"):
         bad = ~np.isnan(value) & ~((value >= 0) & (value < n_classes) & (value == np.floor(value)))
     if bad.any():
@@ -239,7 +238,7 @@ def labels(where: str, name: str, value: np.ndarray, n_classes: int) -> None:
 
 
 def positive(where: str, name: str, value: Any, advice: str = "") -> Any:
-    """Every entry is finite and above zero, and so is its square."""
+    """Convert to float64 and check that every entry and its square are finite and above zero."""
     value = numeric(where, name, value)
     bad = ~(np.isfinite(value) & (value > 0))
     if np.any(bad):
@@ -253,7 +252,7 @@ def positive(where: str, name: str, value: Any, advice: str = "") -> Any:
 
 
 def scalar(where: str, name: str, value: Any, low: float = -np.inf, high: float = np.inf, advice: str = "") -> float:
-    """One finite number, above ``low`` and below ``high``."""
+    """Check one finite number with low < value < high, and return it."""
     out = numeric(where, name, value, advice)
     if out.size != 1 or not (np.isfinite(out).all() and low < out.item() < high):
         got = f"{name} = {out.item()!r}" if out.size == 1 else f"{name} has shape {out.shape}"
@@ -264,7 +263,7 @@ def scalar(where: str, name: str, value: Any, low: float = -np.inf, high: float 
 
 
 def count(where: str, name: str, value: Any, least: int = 0, most: int = 2**53) -> int:
-    """A whole number, ``least`` or more."""
+    """Check a whole number with least <= value <= most, and return it."""
     real = isinstance(value, Real) and not isinstance(value, bool)
     if not (real and least <= value <= most and value == int(value)):
         up_to = f", at most {most}" if most < 2**53 else ""
@@ -273,7 +272,7 @@ def count(where: str, name: str, value: Any, least: int = 0, most: int = 2**53) 
 
 
 def choice(where: str, name: str, value: object, allowed: tuple[object, ...], advice: str = "") -> None:
-    """``value`` is one of the allowed words."""
+    """Check that ``value`` is one of the allowed values; an error suggests the nearest word."""
     if not isinstance(value, str | int | float | None) or value not in allowed:
         words = " or ".join(repr(a) for a in allowed)
         near = get_close_matches(value, [a for a in allowed if isinstance(a, str)], 1) if isinstance(value, str) else []
@@ -282,13 +281,13 @@ def choice(where: str, name: str, value: object, allowed: tuple[object, ...], ad
 
 
 def instance(where: str, name: str, value: object, kind: type, such_as: str) -> None:
-    """``value`` is an instance of ``kind``; a class or anything else is refused."""
+    """Check that ``value`` is an instance of ``kind``, and not the class itself."""
     if not isinstance(value, kind):
         got = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
         raise problem(where, f"{name} is {got}", f"a {kind.__name__} such as {such_as}")
 
 
 def _short(value: object) -> str:
-    """What the user wrote, or its kind where that is long."""
+    """The value as text, or the name of its type if that is long."""
     text = "" if isinstance(value, int) and abs(value) > 1e20 else repr(value)
     return text if 0 < len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""``infer``: likelihood, prior and y in, a certified fit out."""
+"""``infer``: the fit of a latent Gaussian model given by a likelihood, a prior and targets y."""
 
 from __future__ import annotations
 
@@ -35,35 +35,39 @@ def infer(
     weights: ArrayLike | None = None,
     callback: Callback | None = None,
 ) -> Solution:
-    """Fit q(z) = N(m, V) to the posterior of a latent Gaussian model, with a proof of convergence.
+    """Fit a Gaussian q(z) = N(m, V) to the posterior of a latent Gaussian model, with a certificate of convergence.
+
+    The model is z ~ N(mu, Sigma), eta = W z + offset, y_n ~ p(y_n | eta_n).
 
     Parameters
     ----------
     likelihood : Likelihood
         p(y | eta), from ``fenchel.likelihoods`` or your own.
     prior : Prior
-        z ~ N(mu, Sigma), eta = W z + offset, from ``fenchel.priors``.
+        The prior of z and the design W, from ``fenchel.priors``.
     y : array (N,)
-        Targets; NaN where unobserved.
-    method : {"newton", "lbfgs"} or Solver
-        Mirror Newton (for a bound without a dual, such as "exact", the coupled Newton method of the exact mode), the
-        paper's feasible L-BFGS, or a solver of your own.
-    tol : float
-        Relative gap: stop at ``gap <= tol * max(1, |elbo|)``. 0 runs until rounding stops it.
-    max_iter : int
+        Targets; NaN marks an unobserved one.
+    method : {"newton", "lbfgs"} or Solver, default "newton"
+        "newton": Newton's method in mirror coordinates, or in (beta, lam) for a bound without a dual such as "exact".
+        "lbfgs": the feasible L-BFGS method of the paper.
+    tol : float, default 1e-8
+        Relative gap at which the fit stops: ``gap <= tol * max(1, |elbo|)``. With 0 it runs until rounding stops it.
+    max_iter : int, default 200
+        Largest number of iterations.
     start : Solution or array (N, P), optional
-        Where to begin: a fit of a similar problem, or mirror coordinates s (mean and log variance of each eta for a
-        bound without a dual). Any finite numbers are feasible.
-    progress : bool
-        Draw a live line.
+        Starting point: the fit of a similar problem, or mirror coordinates s (for a bound without a dual the mean and
+        the log variance of each eta). Any finite numbers are feasible.
+    progress : bool, default False
+        Show a progress line.
     weights : array (N,), optional
-        Multiplies each observation's log-likelihood; 0 is unobserved.
+        Multiplies the log-likelihood of each observation; one of weight 0 is unobserved.
     callback : callable, optional
-        Called with each trace row (a dict); a true answer stops the run.
+        Called with each row of the trace (a dict); the fit stops if it returns a true value.
 
     Returns
     -------
     Solution
+        The posterior with its bounds, their gap and the trace of the fit.
 
     Examples
     --------
@@ -87,7 +91,7 @@ def infer(
 
 
 def check_limits(tol: float, max_iter: int) -> None:
-    """Refuse a tolerance or a number of iterations that is none."""
+    """Refuse a negative or infinite tolerance, and a number of iterations that is not one."""
     if not (isinstance(tol, Real) and 0.0 <= tol <= 1e300 and isinstance(max_iter, Integral) and max_iter >= 0):
         raise problem("infer", f"tol = {tol!r}, max_iter = {max_iter!r}", "a number tol >= 0, an integer max_iter >= 0")
 
@@ -102,7 +106,7 @@ def fitted(
     callback: Callback | None = None,
     steers: bool = False,
 ) -> Solution:
-    """The solution of a problem that has been set up; one that ``steers`` a search need not be proved."""
+    """Solve a problem. With ``steers`` the fit only steers a search over theta, and needs no proof."""
 
     def run() -> Solution:
         with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
@@ -115,14 +119,14 @@ def fitted(
 
 
 def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:
-    """The solver asked for; "newton" is the exact mode's where there is no dual."""
+    """The solver for ``method``; "newton" is the coupled Newton method if the likelihood's bound has no dual."""
     if not isinstance(method, Solver):
         choice("infer", "method", method, tuple(_METHODS))
         method = _EXACT if method == "newton" and not likelihood.objective.convex else _METHODS[method]
     if method.needs_dual and not likelihood.objective.convex:
         raise problem(
             "infer",
-            f"{method.name} walks on the dual, and {likelihood!r} has none",
+            f"{method.name} minimises the dual, and {likelihood!r} has none",
             'method="newton"',
             'Or use a bound with a dual, such as "tilted".' if "tilted" in likelihood.bounds else "",
         )

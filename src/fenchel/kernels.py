@@ -1,10 +1,10 @@
-"""scikit-learn's kernels at one set of rows, evaluated and differentiated without a tensor, in any array library.
+"""Values and gradients of scikit-learn's kernels, in any array library and without tensors of size N x N x n_theta.
 
     evaluate(kernel, X) = K,      contract(kernel, X, G)_p = sum_ij G_ij dK_ij/dtheta_p
 
-theta is the kernel's own: the logs of its free hyperparameters. Both go through blocks of rows, on every core or on the
-device where X lives; ``cross_kernels.py`` is the table of what each kernel is between two sets of rows. The diagonal is
-apart: white noise is there alone, and the slope of a length is 0 there whatever rounding says.
+theta holds the logs of the kernel's free hyperparameters, as in scikit-learn. Both functions work on blocks of rows,
+on every core or on the device of X; ``cross_kernels.py`` defines each kernel between two sets of rows. The diagonal is
+treated separately: white noise is only there, and the derivative with respect to a length is exactly 0 there.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .linalg.machine import over_rows
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
-_FEW_PAIRS = 1 << 14  # of rows: one block
+_FEW_PAIRS = 1 << 14  # pairs of rows up to which there is one block
 _WITH_LENGTHS = ("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic")
-_COVARIANCES = (  # at any inputs
+_COVARIANCES = (  # positive semidefinite at any inputs
     *("RBF", "ScaledRBF", "Matern", "ScaledMatern", "RationalQuadratic", "DotProduct"),
     *("Exchangeable", "LevelEffect"),
 )
-KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # words of formulas, by smoothness
+KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # smoothness nu of the words of formulas
 
 
 def evaluate(kernel: Kernel, X: Array, Y: Array | None = None) -> Array:
-    """K(X, Y), or K(X, X) exactly symmetric: (N, M) float64.
+    """The kernel matrix K(X, Y) (N, M), or the exactly symmetric K(X, X), in float64.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def evaluate(kernel: Kernel, X: Array, Y: Array | None = None) -> Array:
     array([[2.    , 1.2131],
            [1.2131, 2.    ]])
     """
-    if not is_known(kernel):  # a user's kernel may know more of its diagonal than ``diag`` says
+    if not is_known(kernel):  # a user's kernel is evaluated as it is, its diagonal included
         refuse_foreign(kernel)
         own = kernel(to_numpy(X)) if Y is None else kernel(to_numpy(X), to_numpy(Y))
         return asarray(np.ascontiguousarray(own, dtype=np.float64), X)
@@ -65,14 +65,14 @@ def evaluate(kernel: Kernel, X: Array, Y: Array | None = None) -> Array:
 
 
 def diagonal(kernel: Kernel, X: Array) -> Array:
-    """diag K(X, X) (N,)."""
+    """The diagonal (N,) of K(X, X)."""
     return variances(kernel, asarray(X, X))
 
 
 def contract(kernel: Kernel, X: Array, G: Array, K: Array | None = None) -> np.ndarray:
-    """sum_ij G_ij dK_ij/dtheta for every free hyperparameter (n_theta,); G symmetric (N, N), not changed.
+    """Gradient sum_ij G_ij dK_ij/dtheta (n_theta,) with respect to the free hyperparameters, for a symmetric G (N, N).
 
-    ``K``: the kernel's own value at X where it is known already; many kernels then need no further exponential.
+    ``K``: the value K(X, X), if it is known already; many kernels then need no further exponential.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def contract(kernel: Kernel, X: Array, G: Array, K: Array | None = None) -> np.n
 
 
 class KeptDistances:
-    """A constant times a stationary kernel of one length at rows X, whose distances are computed once for all theta.
+    """A constant times a stationary kernel with one length at fixed rows X: distances are computed once for all theta.
 
     Examples
     --------
@@ -114,11 +114,11 @@ class KeptDistances:
 
     def __init__(self, squares: np.ndarray, profile: Profile, constant: float | int, length: float | int) -> None:
         self.squares, self.profile = squares, profile
-        self.constant, self.length = constant, length  # an int: its place in theta; a float: the value that it keeps
+        self.constant, self.length = constant, length  # an int is the place in theta, a float is a fixed value
 
     @classmethod
     def of(cls, kernel: Kernel, X: np.ndarray) -> KeptDistances | None:
-        """None of another kernel."""
+        """The distances for a kernel of this form; None for any other kernel."""
         parts = (kernel.k1, kernel.k2) if type(kernel).__name__ == "Product" else (kernel,)
         constant: float | int = 1.0
         stationary, place = None, 0
@@ -126,8 +126,8 @@ class KeptDistances:
             own = place if part.n_dims else None
             if type(part).__name__ == "ConstantKernel" and len(parts) > 1 and constant == 1.0:
                 constant = float(part.constant_value) if own is None else own
-            elif stationary is None and (found := isotropic(part, X)) is not None:
-                stationary, length = found, float(part.length_scale) if own is None else own
+            elif stationary is None and (stationary_part := isotropic(part, X)) is not None:
+                stationary, length = stationary_part, float(part.length_scale) if own is None else own
             else:
                 return None
             place += part.n_dims
@@ -148,7 +148,7 @@ class KeptDistances:
         return K
 
     def slopes(self, theta: np.ndarray, G: np.ndarray, K: np.ndarray) -> np.ndarray:
-        """sum_ij G_ij dK_ij/dtheta for a symmetric G (N, N), with K as ``value`` gives it at theta."""
+        """sum_ij G_ij dK_ij/dtheta for a symmetric G (N, N) and K = value(theta)."""
         constant, scale = self._numbers(theta)
         out, T = {}, G * K
         if type(self.constant) is int:
@@ -163,7 +163,7 @@ class KeptDistances:
 
 
 def refuse_foreign(kernel: Kernel) -> None:
-    """What has no interface of a kernel."""
+    """Refuse an object without the interface of a kernel."""
     if not callable(kernel) or not hasattr(kernel, "theta"):
         raise problem(
             "kernels",
@@ -174,17 +174,17 @@ def refuse_foreign(kernel: Kernel) -> None:
 
 
 def is_compound(kernel: Any) -> bool:
-    """Whether it is scikit-learn's list of kernels, one for each class."""
+    """Whether the kernel is a ``CompoundKernel``: scikit-learn's list of kernels, one for each class."""
     return type(kernel).__name__ == "CompoundKernel"
 
 
 def kernels_of(kernel: Any) -> list[Kernel]:
-    """The kernels of the classes, or the one of all."""
+    """The kernels of the classes, or a list of the one kernel."""
     return list(kernel.kernels) if is_compound(kernel) else [kernel]
 
 
 def at_theta(kernel: Any, theta: np.ndarray) -> Any:
-    """A copy of a kernel at theta; of the kernels of classes, whose own setter scikit-learn leaves undone.
+    """A copy of the kernel at theta, also for a ``CompoundKernel``, whose theta scikit-learn cannot set.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def at_theta(kernel: Any, theta: np.ndarray) -> Any:
 
 
 def names_of(kernel: Any) -> tuple[str, ...]:
-    """The names of the entries of theta; those of the kernels of classes begin with the place of the class."""
+    """Names of the entries of theta; those of kernels of classes begin with the number of the class."""
     if is_compound(kernel):
         return tuple(f"{k}__{name}" for k, one in enumerate(kernel.kernels) for name in names_of(one))
     out: list[str] = []
@@ -212,7 +212,7 @@ def names_of(kernel: Any) -> tuple[str, ...]:
 
 
 def refuse_compound(kernel: Kernel) -> None:
-    """Several kernels are no kernel."""
+    """Refuse a ``CompoundKernel`` where one kernel is needed."""
     if is_compound(kernel):
         raise problem(
             "kernels",
@@ -222,9 +222,9 @@ def refuse_compound(kernel: Kernel) -> None:
 
 
 def is_covariance(kernel: Kernel, n_features: int) -> bool:
-    """Whether the kernel is positive semidefinite at any inputs, by what is known of it; False says only "not known".
+    """Whether the kernel is known to be positive semidefinite at any inputs; False means that it is not known.
 
-    A periodic kernel of distances is a covariance on the line alone; pairwise and foreign kernels may be anything.
+    A periodic kernel of distances is a covariance in one dimension only; pairwise and users' kernels may not be one.
 
     Examples
     --------
@@ -248,19 +248,19 @@ def is_covariance(kernel: Kernel, n_features: int) -> bool:
 
 
 def _parts(kernel: Any) -> list[Any]:
-    """The kernels that sums, products and powers are made of."""
+    """The elementary kernels in a sum, a product or a power."""
     if type(kernel).__name__ in ("Sum", "Product"):
         return [*_parts(kernel.k1), *_parts(kernel.k2)]
     return _parts(kernel.kernel) if type(kernel).__name__ == "Exponentiation" else [kernel]
 
 
 def has_white_noise(kernel: Any) -> bool:
-    """Whether a row is only partly related to another that agrees with it; True of a kernel that is not known."""
+    """Whether the kernel has white noise, so that equal rows are not fully correlated; True if it is not known."""
     return any(type(part).__name__ == "WhiteKernel" or not is_known(part) for part in _parts(kernel))
 
 
 def column_lengths(kernel: Any, X: np.ndarray) -> np.ndarray:
-    """How far along each column a row is near (D,): the shortest length of the parts; sds of columns without any.
+    """Length scale (D,) of each column: the shortest of the parts, or standard deviations of X if none has lengths.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Marginal distributions of many unknowns: what every posterior answers, Gaussian or not.
+"""Marginal distributions of many unknowns, and the contract of a posterior.
 
-``Marginals`` is the contract: moments, quantiles, probabilities and densities of each entry on its own. ``Answers`` is
-the contract of a whole posterior: marginals of eta, of the latents and of new rows, and joint draws. Whoever reads a
-posterior through these two (criteria, tables, plots) reads any of them.
+``Marginals`` is the contract of the distributions of single unknowns: moments, quantiles, probabilities, densities.
+``Answers`` is the contract of a posterior: marginals of eta, of the latents and at new rows, and joint draws. Criteria,
+tables and plots use these two alone, and so work with every posterior, Gaussian or corrected.
 
     N(m, v):   quantile(q) = m + sqrt(v) ndtri(q),   cdf(x) = Phi((x - m) / sqrt(v))
 """
@@ -27,7 +27,7 @@ Nodes = tuple[slice, np.ndarray, np.ndarray]  # some rows, their values (n, M), 
 
 @runtime_checkable
 class Marginals(Protocol):
-    """Many unknowns, each with a distribution of its own; arrays have their shape, (N,) or (N, C)."""
+    """The marginal distributions of many unknowns; results have their shape, (N,) or (N, C)."""
 
     @property
     def mean(self) -> Array: ...
@@ -38,28 +38,28 @@ class Marginals(Protocol):
     @property
     def skewness(self) -> Array: ...
     @property
-    def spread(self) -> Array: ...  # the variance, or the covariances (N, C, C) of the unknowns of a row
+    def spread(self) -> Array: ...  # the variance, or covariances (N, C, C) if the unknowns of a row are correlated
     @property
-    def nodal(self) -> bool: ...  # whether they are weighted points: ``NodalMarginals``
+    def nodal(self) -> bool: ...  # whether they are ``NodalMarginals``
     def quantile(self, q: Levels) -> Array: ...
     def interval(self, level: float = 0.95) -> Array: ...
-    def cdf(self, x: ArrayLike) -> Array: ...  # x: a number, one for each unknown, or (1, G) or (N, G) for G of each
+    def cdf(self, x: ArrayLike) -> Array: ...  # x: a number, one for each unknown, or (1, G) or (N, G)
     def density(self, x: ArrayLike) -> Array: ...
 
 
 @runtime_checkable
 class NodalMarginals(Marginals, Protocol):
-    """Marginals that are weighted points: densities on a grid, draws."""
+    """Marginals that are weighted points, such as densities on a grid or draws."""
 
     def nodes(self) -> Iterator[Nodes]: ...
 
 
 @runtime_checkable
 class Answers(Marginals, Protocol):
-    """A posterior: itself the marginals of eta at the observations."""
+    """The contract of a posterior, which itself has the marginals of eta at the observations."""
 
     @property
-    def leaves_one_out(self) -> bool: ...  # whether ``loo()`` answers; else that of the solution does
+    def leaves_one_out(self) -> bool: ...  # whether it has ``loo()``; else the solution has
     def loo(self) -> Any: ...
     def latents(self) -> Marginals: ...
     def at(self, new: NewRows | None = None, **rows: Any) -> Marginals: ...
@@ -71,88 +71,94 @@ M = TypeVar("M", bound=Marginals)
 
 
 class AnswersAtNewRows(ABC, Generic[M]):
-    """Marginals and moments of eta at new rows, for a posterior that says ``marginals_at``."""
+    """Marginals and moments of eta at new rows, for a posterior with ``marginals_at``."""
 
     leaves_one_out = False
 
     def loo(self) -> Any:
-        """Leave-one-out predictions, of a posterior that ``leaves_one_out``."""
+        """Leave-one-out predictions; only if ``leaves_one_out``."""
         raise NotImplementedError
 
     @abstractmethod
     def marginals_at(self, new: NewRows) -> M:
-        """The marginals of eta at new rows."""
+        """Marginals of eta at new rows."""
 
     def at(self, new: NewRows | None = None, **rows: Any) -> M:
-        """The marginals of eta at new rows: ``at(NewRows(...))``, or its fields by name, ``at(design=...)``.
+        """Marginals of eta at new rows, given as ``at(NewRows(...))`` or by the fields of it, ``at(design=...)``.
 
         Parameters
         ----------
         new : NewRows, optional
-            As a family or a term makes it: ``at(family.new_rows(theta, table))``. Or, instead of it:
+            New rows as a family makes them, ``family.new_rows(theta, table)``; or one of the following two.
         design : array (M, L) or scipy sparse
-            New rows of W; or, instead of it:
-        cross : array (M, L), or (C, M, L) for predictors with own covariances
-            Covariance of the new eta with the latents z: ``K(x_new, x)`` for a Gaussian process.
+            New rows of the design W.
+        cross : array (M, L), or (C, M, L) for predictors with different covariances
+            Prior covariance of the new eta with the latents z: ``K(x_new, x)`` for a Gaussian process.
         variance : array (M,) or (M, C)
-            Prior variance of the new eta: ``diag K(x_new, x_new)``. Needed with ``cross``.
+            Prior variance of the new eta, needed with ``cross``: the diagonal of ``K(x_new, x_new)``.
         mean : float or array, optional
-            Prior mean at the new points, with ``cross``. Default: the prior's mean when that is one number.
+            Prior mean at the new points, with ``cross``. Default: the mean of the prior, if it is one number.
         offset : float or array, optional
+            Added to eta.
         extra_variance : float or array, optional
-            Variance of the new eta beyond that, for priors that have some: it is added.
+            Prior variance of the new eta that the latents do not explain; it is added.
+
+        Returns
+        -------
+        Marginals
+            With ``mean``, ``sd``, ``quantile(q)``, ``interval(level)``, ``cdf(x)`` and ``density(x)``.
         """
         return self.marginals_at(NewRows(**rows) if new is None else new)
 
     def predict(self, new: NewRows | None = None, **rows: Any) -> tuple[Array, Array]:
-        """Mean and variance of eta at new rows, (M,) or (M, C); the rows are given as in ``at``."""
-        there = self.at(new, **rows)
-        return there.mean, there.variance
+        """Mean and variance of eta at new rows, arrays (M,) or (M, C); the rows are given as in ``at``."""
+        marginals = self.at(new, **rows)
+        return marginals.mean, marginals.variance
 
 
 class MarginalAnswers:
-    """Intervals, probabilities and densities, for marginals with ``quantile``, and ``_cdf`` and ``_density`` at x."""
+    """Base class: intervals, probabilities and densities from ``quantile``, ``_cdf`` and ``_density``."""
 
     nodal = False
 
     @property
     def spread(self) -> Array:
-        """The variance, or the covariance (M, C, C) of the C unknowns of a row where these are correlated."""
+        """Variance; if the C unknowns of a row are correlated, their covariance (M, C, C)."""
         return self.variance  # type: ignore[attr-defined]
 
     def quantile(self, q: Levels) -> Array:
-        """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
+        """Quantiles: an array of the shape of ``mean`` for one q, with one more axis (..., Q) for Q of them."""
         raise NotImplementedError
 
     def _cdf(self, x: np.ndarray) -> Array:
-        """P(unknown <= x), x a number or one for each unknown."""
+        """P(unknown <= x), for a number x or one for each unknown."""
         raise NotImplementedError
 
     def _density(self, x: np.ndarray) -> Array:
-        """The density at x, a number or one for each unknown."""
+        """Density at x, a number or one for each unknown."""
         raise NotImplementedError
 
     @property
     def _unknowns_like(self) -> Array:
-        """Any array of the shape of the unknowns."""
+        """An array with the shape of the unknowns."""
         raise NotImplementedError
 
     def interval(self, level: float = 0.95) -> Array:
-        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
+        """Lower and upper ends (..., 2) of the central interval with probability ``level``."""
         inside = float(probabilities("interval", level))
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
     def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
+        """P(unknown <= x), for a number x, one for each unknown (N,), or G for each, (1, G) or (N, G)."""
         return at_each(x, self._unknowns_like, self._cdf)
 
     def density(self, x: ArrayLike) -> Array:
-        """The density at x, given as in ``cdf``."""
+        """Density at x, which is given as in ``cdf``."""
         return at_each(x, self._unknowns_like, self._density)
 
 
 class NormalAnswers(MarginalAnswers):
-    """Quantiles, probabilities and densities from ``mean`` and ``variance``, for whoever has these two."""
+    """Base class of normal marginals: everything follows from ``mean`` and ``variance``."""
 
     mean: Array
     variance: Array
@@ -168,11 +174,11 @@ class NormalAnswers(MarginalAnswers):
 
     @property
     def skewness(self) -> Array:
-        """Third standardised moments: 0."""
+        """Third standardised moments, which are 0."""
         return namespace(self.mean).zeros_like(self.mean)
 
     def quantile(self, q: Levels) -> Array:
-        """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
+        """Quantiles: an array of the shape of ``mean`` for one q, with one more axis (..., Q) for Q of them."""
         levels = probabilities("quantile", q)
         z, mean, sd = ndtri(levels), self.mean, self.sd
         return mean + sd * float(z) if levels.ndim == 0 else mean[..., None] + sd[..., None] * asarray(z, mean)
@@ -182,21 +188,27 @@ class NormalAnswers(MarginalAnswers):
 
     def _density(self, x: ArrayLike) -> Array:
         xp, t, sd = namespace(self.mean), self._standardised(x), self.sd
-        none = xp.zeros_like(t)  # an unknown without variance has no density but at its mean
-        spike = xp.where(asarray(np.asarray(x, dtype=np.float64), self.mean) == self.mean, xp.inf + none, none)
-        smooth = xp.exp(-0.5 * t * t) / (xp.where(sd == 0.0, 1.0 + none, sd) * float(np.sqrt(2.0 * np.pi)))
+        zero = xp.zeros_like(t)  # the density of an unknown without variance is infinite at its mean, else 0
+        spike = xp.where(asarray(np.asarray(x, dtype=np.float64), self.mean) == self.mean, xp.inf + zero, zero)
+        smooth = xp.exp(-0.5 * t * t) / (xp.where(sd == 0.0, 1.0 + zero, sd) * float(np.sqrt(2.0 * np.pi)))
         return xp.where(sd == 0.0, spike, smooth)
 
     def _standardised(self, x: ArrayLike) -> Array:
         xp, sd, off = namespace(self.mean), self.sd, asarray(np.asarray(x, dtype=np.float64), self.mean) - self.mean
-        known = sd == 0.0  # an unknown without variance: a step at its mean, which belongs to the upper side
+        known = sd == 0.0  # the cdf of an unknown without variance is a step at its mean, continuous from the right
         jump = xp.where(off >= 0.0, xp.inf + xp.zeros_like(off), -xp.inf + xp.zeros_like(off))
         return xp.where(known, jump, off / xp.where(known, xp.ones_like(sd), sd))
 
 
 @dataclass(frozen=True)
 class NormalMarginals(NormalAnswers):
-    """Normal marginals by their moments.
+    """Normal marginal distributions, given by their means and variances.
+
+    Parameters
+    ----------
+    mean, variance : arrays (N,) or (N, C)
+    find_covariance : callable, optional
+        Returns the covariances (N, C, C) if the C unknowns of a row are correlated.
 
     Examples
     --------
@@ -213,31 +225,31 @@ class NormalMarginals(NormalAnswers):
 
     @property
     def spread(self) -> Array:
-        """The variance, or the covariance (M, C, C) of the C unknowns of a row where these are correlated."""
+        """Variance; if the C unknowns of a row are correlated, their covariance (M, C, C)."""
         return self.variance if self.find_covariance is None else self.find_covariance()
 
     @classmethod
     def of(cls, mean: Array, spread: Array) -> NormalMarginals:
-        """By the variance, or the covariance (M, C, C) of the C unknowns of a row."""
+        """From the means and either the variances or the covariances (M, C, C) of the C unknowns of a row."""
         if spread.ndim < 3:
             return cls(mean, spread)
         return cls(mean, namespace(spread).einsum("nkk->nk", spread), lambda: spread)
 
 
 def at_each(x: ArrayLike, like: Array, ask: Callable[[np.ndarray], Array]) -> Array:
-    """What is asked at x, a number or one for each of the unknowns ``like``; with one more axis, G of them for each."""
+    """Evaluate ``ask`` at x: a number, one for each unknown (of shape ``like``), or G for each (one more axis)."""
     at, shape = np.asarray(x, dtype=np.float64), tuple(like.shape)
     if at.ndim == len(shape) + 1 and at.shape[:-1] in (shape, (1,) * len(shape)):
         each = np.broadcast_to(at, (*shape, at.shape[-1]))
         return namespace(like).stack([ask(each[..., g]) for g in range(at.shape[-1])], axis=-1)
     if at.ndim and at.shape != shape:
-        many = "x[None, :] asks for all of them of every unknown." if at.ndim == 1 else ""
-        raise problem("marginals", f"x has shape {at.shape}", f"a number, shape {shape} or one more axis", many)
+        advice = "x[None, :] evaluates all of them for every unknown." if at.ndim == 1 else ""
+        raise problem("marginals", f"x has shape {at.shape}", f"a number, shape {shape} or one more axis", advice)
     return ask(at)
 
 
 def probabilities(where: str, q: Levels, name: str = "q") -> np.ndarray:
-    """Levels strictly between 0 and 1: a number () or several (Q,)."""
+    """Check probabilities strictly between 0 and 1, and return them as an array () or (Q,)."""
     levels = numeric(where, name, q)
     if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
         raise problem(where, f"{name} = {levels.tolist()}", "probabilities strictly between 0 and 1")

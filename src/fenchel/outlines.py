@@ -1,9 +1,9 @@
-"""Outlines of regions as users bring them, and who borders whom.
+"""Outlines of regions, and the graph of which regions are neighbours.
 
-Rings of points, GeoJSON, or what geopandas and shapely hold: everything that knows ``__geo_interface__`` says it as
-GeoJSON. Two regions are neighbours by ``"queen"`` where their outlines come within a tolerance of one another, a corner
-being enough, and by ``"rook"`` where they do so along a border. The tolerance is a ten-thousandth of the width of a
-typical region: outlines need not share vertices, and may be drawn some centimetres apart.
+Outlines are rings of points, GeoJSON, or objects with ``__geo_interface__`` such as those of geopandas and shapely. Two
+regions are ``"queen"`` neighbours if their outlines come within a tolerance of each other, if only in a corner, and
+``"rook"`` neighbours if they do so along a border. The default tolerance is a ten-thousandth of the width of a typical
+region, since outlines need not share vertices and may be drawn slightly apart.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .checks import callers_line, choice, optional, problem, scalar
 from .files import is_loading
 from .linalg.arrays import ArrayLike
 
-District = list[list[np.ndarray]]  # its polygons: each an outline and the holes in it
-_TOLERANCE = 1e-4  # of the median over the regions of the root of their areas
-_BORDER = 20.0  # tolerances: outlines that meet in a corner are near one another along less than this
-_ALONE = 0.2  # share of regions without a neighbour from which outlines may not meet
+District = list[list[np.ndarray]]  # the polygons of a district: each an outer ring and its holes
+_TOLERANCE = 1e-4  # default tolerance, relative to the median of the square roots of the regions' areas
+_BORDER = 20.0  # in tolerances: outlines that meet in a corner are close along less than this length
+_ALONE = 0.2  # share of regions without a neighbour from which a warning is given
 
 
 def opened(given: ArrayLike) -> Any:
-    """The GeoJSON in a file; anything else as it is."""
+    """Read GeoJSON if ``given`` is the path of a file; return anything else unchanged."""
     if isinstance(given, (str, os.PathLike)):
         if is_loading():
             raise problem("load", "the file names another file", "outlines in the file itself")
@@ -37,7 +37,7 @@ def opened(given: ArrayLike) -> Any:
 
 
 def labels_of(given: Any) -> list[Any] | None:
-    """The labels of the districts: the index of a GeoSeries or GeoDataFrame, the ids of GeoJSON's features; or None."""
+    """The labels of the districts: the index of a geopandas object, or the ids of GeoJSON features; None without."""
     index = getattr(given, "index", None)
     if index is not None and not callable(index):  # a list has a method of that name
         return list(index)
@@ -46,25 +46,25 @@ def labels_of(given: Any) -> list[Any] | None:
 
 
 def _is_frame(given: Any) -> bool:
-    """Whether it is a GeoDataFrame or a GeoSeries, a table of pandas."""
+    """Whether ``given`` is a table of pandas, such as a GeoDataFrame or a GeoSeries."""
     return hasattr(given, "geometry") or hasattr(given, "set_index")
 
 
 def _features(given: Any) -> list[dict[str, Any]]:
-    """The features of a GeoJSON collection that are some; none of anything else."""
+    """The features of a GeoJSON collection; an empty list for anything else."""
     features = given.get("features") if isinstance(given, dict) else None
     return [feature for feature in features or [] if isinstance(feature, dict)]
 
 
 def property_names(given: Any) -> list[Any]:
-    """What the columns or properties of districts are called."""
+    """The names of the columns, or of the GeoJSON properties, of districts."""
     if _is_frame(given):
         return [name for name in getattr(given, "columns", ()) if name != "geometry"]  # a GeoSeries has none
     return [name for feature in _features(given)[:1] for name in feature.get("properties") or {}]
 
 
 def named_by(given: Any, key: Any) -> Any:
-    """The same districts, called by the column or property of that name where all of them have one."""
+    """The districts labelled by the column or property ``key``, if all of them have it."""
     if key is None:
         return given
     if _is_frame(given):
@@ -77,7 +77,7 @@ def named_by(given: Any, key: Any) -> Any:
 
 
 def districts(given: Any, where: str = "plot_map") -> list[District]:
-    """One entry a district, for messages of ``where``."""
+    """Polygons of each district; errors begin with ``where``."""
     given = opened(given)
     shapes = getattr(given, "geometry", given)  # of a GeoDataFrame, the active one
     shapes = getattr(shapes, "__geo_interface__", shapes)
@@ -127,29 +127,29 @@ def _ring(where: str, i: int, ring: Any) -> np.ndarray:
     if points.ndim != 2 or points.shape[1] < 2 or len(points) < 3:
         raise problem(where, f"an outline of district {i} has shape {points.shape}", "(vertices, 2), three or more")
     if not np.isfinite(points[:, :2]).all():
-        advice = "A row of NaN between the parts of a district is no GeoJSON: make each part a polygon."
+        advice = "GeoJSON has no rows of NaN between the parts of a district: make each part a polygon."
         raise problem(where, f"an outline of district {i} has a vertex that is NaN or inf", "finite numbers", advice)
-    return points[:, :2]  # a height is not drawn
+    return points[:, :2]  # without the height
 
 
 def signed_area(ring: np.ndarray) -> float:
-    """Of a closed outline, by the shoelace formula: positive if it runs counter-clockwise."""
+    """Area of a closed ring by the shoelace formula, positive if it runs counter-clockwise."""
     x, y = ring[:, 0] - ring[0, 0], ring[:, 1] - ring[0, 1]
     return 0.5 * float(x @ np.roll(y, -1) - y @ np.roll(x, -1))
 
 
-# -- who borders whom -----------------------------------------------------------------------------
+# -- neighbours -----------------------------------------------------------------------------------
 def holds_outlines(graph: Any) -> bool:
-    """Whether something holds outlines of regions: GeoJSON, or a frame of geopandas."""
+    """Whether the object holds outlines of regions: GeoJSON, or a frame of geopandas."""
     if isinstance(graph, Mapping):
         return graph.get("type") in ("FeatureCollection", "GeometryCollection")
     return hasattr(graph, "geometry")
 
 
 def graph_from(given: Any, column: Hashable) -> Any:
-    """A graph as terms take it: of outlines who borders whom, of a table of two columns its pairs, others as they are.
+    """Convert to a graph that terms accept: neighbours of outlines, pairs of a table of two columns, else unchanged.
 
-    Outlines whose frame has the ``column`` of the regions go by it, not by their index.
+    A frame of outlines that has ``column`` is labelled by it rather than by its index.
     """
     import narwhals as nw
 
@@ -164,24 +164,29 @@ def graph_from(given: Any, column: Hashable) -> Any:
 
 
 def _index(frame: Any) -> list[Any] | None:
-    """What the rows of a pandas frame are called: those of an adjacency matrix are called as its columns."""
+    """The index of a pandas frame, by which an adjacency matrix is told from a table of pairs."""
     return list(frame.index) if _is_frame(frame) else None
 
 
 def neighbours(
     outlines: Any, *, contiguity: str = "queen", tolerance: float | None = None
 ) -> dict[Hashable, list[Hashable]]:
-    """Who borders whom: {region: its neighbours}, by the index of a frame or the ids of GeoJSON's features.
+    """The neighbours of each region, from the outlines of the regions; needs shapely.
 
     Parameters
     ----------
-    outlines : GeoDataFrame, GeoSeries, GeoJSON or a file of it
-        A polygon, or several, for every region. shapely finds which of them meet.
-    contiguity : "queen" or "rook"
-        Whether a corner makes neighbours, or a border alone.
+    outlines : GeoDataFrame, GeoSeries, GeoJSON or path of a GeoJSON file
+        One polygon or several for every region.
+    contiguity : {"queen", "rook"}, default "queen"
+        "queen": regions that meet in a corner are neighbours; "rook": only those that share a border.
     tolerance : float, optional
-        How far apart outlines may be drawn and still meet, in the units of the map. Default: a ten-thousandth of the
-        width of a typical region (the median of the roots of their areas).
+        Largest distance between outlines that meet, in the units of the map. Default: a ten-thousandth of the width of
+        a typical region (the median of the square roots of the areas).
+
+    Returns
+    -------
+    dict of label to list of labels
+        Labels are the index of a frame, the ids of GeoJSON features, or 0, 1, ...
 
     Examples
     --------
@@ -206,7 +211,7 @@ def neighbours(
     if len(alone) > _ALONE * len(out):
         warnings.warn(
             f"neighbours: {len(alone)} of {len(out)} regions touch no other, {alone[0]!r} among them: outlines may not "
-            "meet. fenchel.neighbours(outlines, tolerance=...) takes those that come so near as neighbours.",
+            "meet exactly. Use fenchel.neighbours(outlines, tolerance=...) with the distance between them.",
             UserWarning,
             stacklevel=callers_line(),
         )
@@ -214,7 +219,7 @@ def neighbours(
 
 
 def _refuse_unclear(labels: list[Any], shapes: list[District]) -> None:
-    """Regions that are named twice, or have no outline, and none at all."""
+    """Refuse an empty list of regions, a label that occurs twice, and a region without an outline."""
     if not shapes:
         raise problem("neighbours", "there are no outlines", "a polygon for every region")
     if len(set(labels)) < len(labels):
@@ -231,7 +236,7 @@ def _refuse_unclear(labels: list[Any], shapes: list[District]) -> None:
 
 
 def _pairs(shapes: list[District], rook: bool, tolerance: float | None) -> np.ndarray:
-    """Pairs (P, 2) of regions that meet, in both directions, in order."""
+    """Sorted pairs (P, 2) of regions that meet, each pair in both directions."""
     shapely = optional("neighbours", "shapely")
     made = [shapely.MultiPolygon([(rings[0], rings[1:]) for rings in shape]) for shape in shapes]
     if tolerance is None:

@@ -1,4 +1,4 @@
-"""q(z) = N(m, V) after the fit: marginals, prediction, samples.
+"""The Gaussian posterior q(z) = N(m, V) of a fit: marginals, predictions and samples.
 
 m = mu - Sigma W' alpha (eq:mstar),    V = (Sigma^-1 + W' Lam W)^-1 (eq:Vstar)
 """
@@ -22,30 +22,39 @@ from .priors.predictors import predicted
 
 
 class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
-    """The Gaussian approximation of the latents and of their predictors eta = W z + offset.
+    """Gaussian posterior of the latents z and of their predictors eta = W z + offset.
 
-    Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
-    same of z and of new rows. Arrays are in the library, and on the device, of the prior. With one predictor an
-    observation eta has shape (N,), with C of them (N, C).
+    Its own quantiles, probabilities and densities are the marginals of eta at the observations, with shape (N,), or
+    (N, C) for C predictors in each observation. ``latents()`` has the marginals of z, ``at(...)`` those of eta at new
+    rows. Arrays belong to the array library and device of the prior.
 
     Attributes
     ----------
-    For whoever corrects or criticises q. Observations whose log-likelihood has no curvature are not in the factor:
-
+    mean, variance, sd : arrays (N,) or (N, C)
+        Of eta at the observations.
+    latent_mean, latent_variance : arrays (L,) or (L, C)
+        Of z.
     predictors : Predictors
         The prior bound to all N observations.
-    factor : Factor
-        Its factorisation over the ``active`` observations; ``joint_factor()`` is over all of them.
     active : int array
-        The observations in the factor.
+        The observations in ``factor``: those whose log-likelihood has curvature.
+    factor : Factor
+        Factorisation over the active observations; ``joint_factor()`` has one over all of them.
     alpha, lam : arrays (N, C)
         The sites: log q(z) = log p(z) - alpha' W z - (W z - h)' Lam (W z - h) / 2 + constant.
     curvatures : array (N, C, C) or None
-        Lam, where it is no diagonal and the predictors of a row are correlated under q.
+        Lam, if it is not diagonal because the predictors of a row are correlated under q.
     moments, active_moments : two arrays (N, C) each
-        Mean and variance of eta at all, and at the active observations.
+        Mean and variance of eta at all observations, and at the active ones.
     extra_variance : array (N, C)
-        Variance of eta that the latents do not explain, and q leaves as it is.
+        Prior variance of eta that the latents do not explain; the fit does not change it.
+
+    Examples
+    --------
+    >>> import numpy as np, fenchel
+    >>> posterior = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(2)), [0, 3]).posterior
+    >>> posterior.mean.round(2), posterior.interval(0.9).shape, posterior.sample(5, rng=0).shape
+    (array([-0.68,  0.69]), (2, 2), (5, 2))
     """
 
     curvatures: Array | None = None
@@ -69,22 +78,22 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
     @classmethod
     def of_prior(cls, prior: Prior, n: int = 1) -> Self:
-        """A prior of one predictor as q itself at n rows: nothing is observed."""
-        everyone = prior.bind(n, 1, False)
-        none = 0.0 * everyone.mt
-        return cls(everyone, np.arange(n), everyone.at(none), (none, none), (everyone.mt, everyone.variance))
+        """The prior at n rows as a posterior without observations; the prior has one predictor."""
+        predictors = prior.bind(n, 1, False)
+        zero = 0.0 * predictors.mt
+        return cls(predictors, np.arange(n), predictors.at(zero), (zero, zero), (predictors.mt, predictors.variance))
 
     def shaped(self, x: Array) -> Array:
-        """(..., C) without its last axis where C = 1."""
+        """Remove the last axis of an array (..., C) if C = 1."""
         return x[..., 0] if self.predictors.n_predictors == 1 else x
 
     @cached_property
     def moments(self) -> tuple[Array, Array]:
-        """h and rho of all observations (N, C); those without curvature are predicted from the others."""
+        """Mean h and variance rho (N, C) of all observations; inactive ones are predicted from the active ones."""
         h, rho = self.active_moments
         n = self.predictors.n_observations
         if self.active.size == n:
-            return h, rho  # nothing was set aside, or the only row was
+            return h, rho
         rest = np.setdiff1d(np.arange(n), self.active)
         shift = (
             self.predictors.apply(self.alpha) if self.weights is None else self.predictors.from_weights(self.weights)
@@ -99,16 +108,16 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
     @cached_property
     def extra_variance(self) -> Array:
-        """c (N, C): what the latents do not explain, and q leaves as it is."""
+        """c (N, C): prior variance of eta that the latents do not explain; the fit does not change it."""
         return self.predictors.extra_variance + 0.0 * self.predictors.mt
 
     @cached_property
     def weights(self) -> list[Array] | None:
-        """The weights of alpha, where they are known more exactly than alpha itself."""
+        """W' alpha, if the prior has features and so knows it more accurately than alpha itself."""
         return None if self._find_weights is None else self._find_weights()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "weights": self.weights, "_find_weights": None}  # a callable does not travel
+        return {**self.__dict__, "weights": self.weights, "_find_weights": None}  # a callable cannot be pickled
 
     @property
     def mean(self) -> Array:  # type: ignore[override]
@@ -122,24 +131,24 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
     @cached_property
     def latent_mean(self) -> Array:
-        """E[z]: (L,), or (L, C) for independent predictors."""
+        """E[z]: array (L,), or (L, C) for independent predictors."""
         return self.predictors.latent_mean() - self.predictors.latent_shift(self.alpha, self.weights)
 
     @cached_property
     def latent_variance(self) -> Array:
-        """Var[z]: (L,), or (L, C)."""
+        """Var[z]: array (L,), or (L, C) for independent predictors."""
         if self.factor.own_latents:
             return self.factor.latent_variance()
         return self.predictors.as_latents(self.moments[1] - self.extra_variance)
 
     def latents(self) -> NormalMarginals:
-        """The marginals of z."""
+        """Marginals of the latents z."""
         return NormalMarginals(self.latent_mean, self.latent_variance)
 
     def latent_covariance(self) -> Array:
-        """Cov[z]: (L, L), or (C, L, L) for predictors that are independent under q.
+        """Cov[z]: array (L, L), or (C, L, L) for predictors that are independent under q.
 
-        Under ``bound="exact"`` of a softmax they are not: (C L, C L), predictor by predictor.
+        Under ``bound="exact"`` of a softmax they are correlated: (C L, C L), predictor by predictor.
         """
         blocks = self.factor.latent_covariance()
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
@@ -150,7 +159,7 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
             m, v = self.predictors.predict(self.factor, self.alpha, new, self.weights)
         else:
             m, v = predicted(self.joint_factor(), self.alpha, new)
-        return m, m if v is None else v  # a mean asked for alone: nobody reads the other
+        return m, m if v is None else v  # v is None with mean_only, and is then not used
 
     def marginals_at(self, new: NewRows) -> NormalMarginals:
         mean, variance = (self.shaped(each) for each in self.moments_at(new))
@@ -158,19 +167,23 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return NormalMarginals(mean, variance, (lambda: self.row_covariances(new)) if joint else None)
 
     def predict_mean(self, new: NewRows | None = None, **rows: Any) -> Array:
-        """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
+        """Posterior mean (M,) or (M, C) of eta at new rows, without the cost of the variance; rows as in ``at``."""
         new = NewRows(**rows) if new is None else new
         return self.shaped(self.moments_at(replace(new, variance=None, extra_variance=0.0, mean_only=True))[0])
 
     def predict_covariance(self, cross: Array, covariance: Array) -> Array:
-        """Cov[eta] (M, M) at new rows of a prior that is given by its covariances, one predictor an observation.
+        """Posterior covariance (M, M) of eta at new rows, for a ``DenseCovariance`` prior with one predictor.
 
         Parameters
         ----------
         cross : array (M, L)
-            Covariance of the new eta with the latents: ``K(x_new, x)`` for a Gaussian process.
+            Prior covariance of the new eta with the latents: ``K(x_new, x)`` for a Gaussian process.
         covariance : array (M, M)
-            A priori, of the new eta: ``K(x_new, x_new)``.
+            Prior covariance of the new eta: ``K(x_new, x_new)``.
+
+        Returns
+        -------
+        array (M, M)
         """
         if self.predictors.n_predictors > 1:
             got = f"{self.predictors.n_predictors} predictors an observation"
@@ -184,16 +197,16 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
     @property
     def spread(self) -> Array:
-        """The variance of eta, or where the C predictors of a row are correlated their covariance (N, C, C)."""
+        """Variance of eta; if the C predictors of a row are correlated, their covariance (N, C, C)."""
         if not self.joint:
             return self.variance
         V = self.joint_factor().observation_covariance()
         return V + self.extra_variance[:, :, None] * asarray(np.eye(V.shape[1]), V)[None, ...]
 
     def row_covariances(self, new: NewRows) -> Array:
-        """The covariance (M, C, C) of the C predictors of each new row.
+        """Covariance (M, C, C) of the C predictors of each new row.
 
-        Diagonal where they are independent under q: under every bound of a softmax but "exact".
+        It is diagonal if they are independent under q: for a softmax under every bound but "exact".
         """
         _, v = self.moments_at(new)
         xp = namespace(v)
@@ -205,9 +218,11 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return out + off * (1.0 - xp.eye(v.shape[1]))
 
     def covariance(self) -> Array:
-        """Cov[eta] of the observations: (N, N), or (C, N, N) for independent and (N*C, N*C) for correlated predictors.
+        """Cov[eta] of all observations, unobserved ones included; a size that exceeds the memory is refused.
 
-        Refuses a size that cannot fit in memory. Rows that were unobserved are included.
+        Returns
+        -------
+        array (N, N), or (C, N, N) for independent, (N * C, N * C) for correlated predictors
         """
         n, C = self.predictors.n_observations, self.predictors.n_predictors
         bytes_needed = 8.0 * 3 * n * n * C * (C if self.joint else 1)
@@ -216,7 +231,7 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
             raise problem(
                 "posterior.covariance",
                 f"the covariance of {n} x {C} predictors needs {bytes_needed / 2**30:.1f} GiB "
-                f"and {limit / 2**30:.1f} GiB are there",
+                f"and this machine has {limit / 2**30:.1f} GiB",
                 "a size that fits",
                 "Use posterior.variance for the marginals, or posterior.sample for joint draws.",
             )
@@ -231,12 +246,23 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
     def joint_factor(self) -> Factor:
-        """A factorisation over all observations, the unobserved included."""
-        everyone = self.active.size == self.predictors.n_observations
-        return self.factor if everyone else self.predictors.at(self.lam)
+        """Factorisation over all observations, the inactive ones included."""
+        all_active = self.active.size == self.predictors.n_observations
+        return self.factor if all_active else self.predictors.at(self.lam)
 
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
-        """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
+        """Joint draws of eta at the observations.
+
+        Parameters
+        ----------
+        size : int, default 1
+            Number of draws.
+        rng : numpy Generator or int, optional
+
+        Returns
+        -------
+        array (size, N) or (size, N, C)
+        """
         rng, size = np.random.default_rng(rng), count("posterior.sample", "size", size)
         draws = self.joint_factor().sample(size, rng)
         if self.predictors.has_extra_variance:
@@ -245,9 +271,17 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return self.shaped(self.moments[0][None, ...] + draws)
 
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
-        """Joint draws of z: (size, L), or (size, L, C) for independent predictors. ``rng``: a Generator or a seed.
+        """Joint draws of the latents z, which satisfy the linear constraints of the prior if it has some.
 
-        Of every prior, sparse and constrained ones too, whose draws keep to the constraints.
+        Parameters
+        ----------
+        size : int, default 1
+            Number of draws.
+        rng : numpy Generator or int, optional
+
+        Returns
+        -------
+        array (size, L), or (size, L, C) for independent predictors
         """
         rng, size = np.random.default_rng(rng), count("posterior.sample_latents", "size", size)
         if self.factor.own_latents:
@@ -255,11 +289,11 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return self.latent_mean[None, ...] + self.predictors.as_latents(self.joint_factor().sample(size, rng))
 
     def cavity(self) -> tuple[Array, Array]:
-        """Mean (N, C) and variance of each eta_n without its own observation. Nothing is refitted.
+        """Mean (N, C) and variance of each eta_n without its own observation, without refitting.
 
-        v = rho / (1 - lam rho),  mean = h + alpha v; with predictors that are correlated a priori the same in matrices,
-        v = (V_n^-1 - Lam_n)^-1 of shape (N, C, C). It is the latents that forget the observation: an extra variance c
-        is not in rho there, and is added to v afterwards.
+        v = rho / (1 - lam rho), mean = h + alpha v; for correlated predictors v = (V_n^-1 - Lam_n)^-1, of shape
+        (N, C, C). Only the latents depend on the observation, so the extra variance is left out of rho here and added
+        to v at the end.
         """
         (h, rho), c = self.moments, self.extra_variance
         if self.joint:
@@ -276,22 +310,22 @@ class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return h + self.alpha * v, v + c
 
     def adjoint(self) -> PriorAdjoint:
-        """How the evidence changes with the prior: its mean, covariance or precision, design and extra variance.
+        """Derivatives of the elbo with respect to the prior: its mean, covariance or precision, and design.
 
-        ``adjoint().covariance`` and so on; each is computed when it is read.
+        ``adjoint().covariance`` and the others are computed when they are read.
         """
         return PriorAdjoint(
             self.predictors, self.factor, self.active, (self.alpha, self.lam), find_weights=lambda: self.weights
         )
 
     def gradient_covariance(self) -> list[Array]:
-        """dP/dSigma, the evidence gradient in the prior covariance, of each block (L, L)."""
+        """d elbo / d Sigma, the gradient with respect to the prior covariance, for each block (L, L)."""
         return self.adjoint().covariance
 
     def gradient_precision(self) -> list[Any]:
-        """dP/dQ, the evidence gradient in a sparse prior precision, on its pattern, of each block."""
+        """d elbo / d Q, the gradient with respect to a sparse prior precision on its pattern, for each block."""
         return self.adjoint().precision
 
     def gradient_mean(self) -> list[Array]:
-        """dP/dmu of each block (L,): -W' alpha."""
+        """d elbo / d mu, the gradient with respect to the prior mean, for each block (L,)."""
         return self.adjoint().mean

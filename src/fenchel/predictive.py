@@ -1,12 +1,12 @@
-"""The distribution of y at N rows, where eta has a posterior: moments, probabilities, quantiles, densities, draws.
+"""The predictive distribution of y at N rows: moments, probabilities, quantiles, densities and draws.
 
     E[y] = sum_k w_k E_k[E(y | eta)],   P(y <= x) = sum_k w_k E_k[F(x | eta)],   p(y) = sum_k w_k E_k[p(y | eta)]
 
-Part k is a likelihood with marginals of eta. There is one part where the hyperparameters are fixed, and one for each of
-their values where they are integrated out. E_k is an average over the marginals: by the closed forms of the likelihood
-where they are normal, else by a sum over their nodes.
+Part k of the mixture is a likelihood with marginals of eta. There is one part if the hyperparameters are fixed, and one
+for each of their values if they are integrated out. The average E_k uses the closed forms of the likelihood if the
+marginals are normal, else a sum over their nodes.
 
-    m(eta) = E[y | eta],    P(m > c) = P(eta > m^-1(c)),    m being monotone in eta
+    m(eta) = E[y | eta],    P(m > c) = P(eta > m^-1(c)),    since m is monotone in eta
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .linalg.quadrature import expect
 from .marginals import Levels, Marginals, NodalMarginals, probabilities
 
 KINDS = ("link", "mean", "outcome")  # eta, E[y | eta], y itself
-_QUANTILES_A_PART = 200  # equally likely values of eta that stand for a part of a mixture
-_REACH = 12.0  # sds of eta on either side of its mean, beyond which no probability is left
-_HALVINGS = 60  # of that stretch: to the last digits of a threshold of eta
+_QUANTILES_A_PART = 200  # equally likely values of eta that represent a part of a mixture
+_REACH = 12.0  # standard deviations of eta on either side of its mean that hold all of its probability
+_HALVINGS = 60  # bisections of that interval, enough for full double precision
 
-Asked = Callable[[Likelihood, np.ndarray, slice], np.ndarray]
+RowFunction = Callable[[Likelihood, np.ndarray, slice], np.ndarray]  # (likelihood of the rows, eta, rows) -> values
 
 
 @dataclass(frozen=True)
 class PredictivePart:
-    """One likelihood with marginals of eta, and its weight in the mixture."""
+    """One part of a mixture: a likelihood, marginals of eta, and the weight."""
 
     weight: float
     likelihood: Likelihood
@@ -45,7 +45,7 @@ class PredictivePart:
 
     @cached_property
     def normal(self) -> bool:
-        """Whether closed forms of the likelihood over N(h, rho) serve."""
+        """Whether the closed forms of the likelihood over N(h, rho) are used."""
         return self.likelihood.n_predictors > 1 or not self.eta.nodal
 
     @cached_property
@@ -55,13 +55,13 @@ class PredictivePart:
 
     @cached_property
     def rho(self) -> np.ndarray:
-        """Var[eta]; its covariances (N, C, C) where the predictors of a row are correlated."""
+        """Var[eta]; the covariances (N, C, C) if the predictors of a row are correlated."""
         if self.likelihood.n_predictors > 1:
             return to_numpy(self.eta.spread)
         return np.maximum(to_numpy(self.eta.variance), 0.0)
 
-    def average(self, ask: Asked) -> np.ndarray:
-        """E[ask(eta)] of each row: ask answers (..., n, M), this is (..., N)."""
+    def average(self, ask: RowFunction) -> np.ndarray:
+        """E[ask(eta)] for each row, (..., N); ``ask`` returns (..., n, M) for n rows and M values of eta in each."""
         if not self.eta.nodal:
             own = self.likelihood
             return np.asarray(expect(lambda eta, rows: ask(own.take(rows), to_numpy(eta), rows), self.h, self.rho))
@@ -74,7 +74,7 @@ class PredictivePart:
 
     @cached_property
     def mean(self) -> np.ndarray:
-        """E[y] (N,); of levels, their mean place."""
+        """E[y] (N,); for levels the mean of 0, ..., K - 1."""
         if self.normal:
             return np.asarray(self.likelihood.predictive_mean(self.h, self.rho))
         return self.average(lambda own, eta, rows: own.mean_at(eta))
@@ -84,7 +84,7 @@ class PredictivePart:
         """Var[y] (N,)."""
         if self.normal:
             return np.asarray(self.likelihood.predictive_variance(self.h, self.rho))
-        level = _finite(self.likelihood.mean_at(self.h[:, None]))  # moments about it keep their digits
+        level = _finite(self.likelihood.mean_at(self.h[:, None]))  # moments about it lose no digits
 
         def moments(own: Likelihood, eta: np.ndarray, rows: slice) -> np.ndarray:
             above = own.mean_at(eta) - level[rows]
@@ -95,7 +95,7 @@ class PredictivePart:
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """P(y = k) of labels and levels (N, K)."""
+        """P(y = k) of labels or levels, (N, K)."""
         if self.normal:
             return np.asarray(self.likelihood.predictive_probabilities(self.h, self.rho))
         of_levels = self.average(lambda own, eta, rows: np.moveaxis(own.probabilities_at(eta), -1, 0))
@@ -107,7 +107,7 @@ class PredictivePart:
         return self.average(lambda own, eta, rows: own.cdf(at[rows, None], eta))
 
     def log_density(self, y: ArrayLike) -> np.ndarray:
-        """log p(y) (N,), NaN where y is."""
+        """log p(y) (N,), NaN where y is NaN."""
         if self.normal:
             return np.asarray(self.likelihood.predictive_log_density(y, self.h, self.rho))
         data = self.likelihood.prepare(np.asarray(y, dtype=np.float64))
@@ -124,26 +124,26 @@ class PredictivePart:
         return np.where(data["weight"] > 0.0, top + np.log(mass), np.nan)
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of y (N, size), each row on its own."""
+        """Draws of y (N, size), independent between rows."""
         eta = to_numpy(self.eta.quantile(rng.random(size)))
         return self.likelihood.draw(rng.permuted(eta, axis=1), rng)
 
 
 class Predictive:
-    """y at N rows, eta integrated out of its marginals.
+    """Predictive distribution of y at N rows, with eta integrated out.
 
     Parameters
     ----------
     likelihood : Likelihood
-        With the exposures or trials of the rows.
+        The likelihood, with the exposures or trials of the rows.
     eta : Marginals
-        Of the rows' predictors.
+        Posterior marginals of the predictors of the rows.
     values : array (K,), optional
-        The numbers that the levels of y stand for: ``mean``, ``sd`` and quantiles are of these.
+        Numerical values of the levels of y, to which ``mean``, ``sd`` and quantiles refer.
     labels : array (K,), optional
-        What ``quantile`` and ``draws`` call the levels; default: ``values``.
+        Names of the levels in the results of ``quantile`` and ``draws``. Default: ``values``.
     parts : sequence of PredictivePart, optional
-        Of a mixture, which ``Predictive.mixture`` makes; its likelihoods differ in their own parameters alone.
+        The parts of a mixture, as ``Predictive.mixture`` makes them; their likelihoods differ only in parameters.
 
     Examples
     --------
@@ -151,8 +151,8 @@ class Predictive:
     >>> from fenchel.likelihoods import Poisson
     >>> from fenchel.priors import DenseCovariance
     >>> sol = fenchel.infer(Poisson(), DenseCovariance(np.eye(2)), np.array([0.0, 3.0]))
-    >>> found = sol.corrected().predictive()
-    >>> found.mean.round(3), found.quantile(0.9)
+    >>> predictive = sol.corrected().predictive()
+    >>> predictive.mean.round(3), predictive.quantile(0.9)
     (array([0.678, 2.313]), array([2., 5.]))
     """
 
@@ -179,7 +179,7 @@ class Predictive:
         values: np.ndarray | None = None,
         labels: np.ndarray | None = None,
     ) -> Predictive:
-        """y under a mixture of parts with weights (K,); ``eta`` are the marginals of all parts together."""
+        """The distribution of a mixture with weights (K,); ``eta`` are the marginals of the whole mixture."""
         parts = [PredictivePart(*each) for each in zip(weights, likelihoods, etas, strict=True)]
         return cls(likelihoods[0], eta, values, labels, parts=parts)
 
@@ -191,7 +191,7 @@ class Predictive:
     # -- y -----------------------------------------------------------------------------------------
     @cached_property
     def mean(self) -> np.ndarray:
-        """E[y] (N,); of levels without ``values``, their mean place."""
+        """E[y] (N,); for levels without ``values`` the mean of 0, ..., K - 1."""
         if self.values is not None:
             return np.asarray(self.probabilities @ self.values)
         return self._average(lambda part: part.mean)
@@ -208,21 +208,21 @@ class Predictive:
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """P(y = k) of labels and levels (N, K)."""
+        """P(y = k) of labels or levels, (N, K)."""
         return self._average(lambda part: part.probabilities)
 
     def cdf(self, x: ArrayLike) -> np.ndarray:
-        """P(y <= x) (N,), x a number or one for each row."""
+        """P(y <= x) (N,), for a number x or one for each row."""
         return self._average(lambda part: part.cdf(x))
 
     def log_density(self, y: ArrayLike) -> np.ndarray:
-        """log p(y) (N,), NaN where y is; levels are 0, ..., K-1."""
+        """log p(y) (N,), NaN where y is NaN; levels are 0, ..., K - 1."""
         each = np.stack([part.log_density(y) for part in self.parts])
         weights = np.array([part.weight for part in self.parts])
         return each[0] if len(each) == 1 else np.asarray(logsumexp(each, axis=0, b=weights[:, None]))
 
     def quantile(self, q: Levels) -> np.ndarray:
-        """Quantiles of y: (N,) for one q, (N, Q) for Q of them; whole numbers of counts, levels as ``labels``."""
+        """Quantiles of y: array (N,) for one probability q, (N, Q) for Q of them; levels are given by ``labels``."""
         levels, first = probabilities("predictive.quantile", q), self.parts[0]
         if self.likelihood.support == "levels":
             out = levels_at(np.cumsum(self.probabilities, axis=1), np.atleast_1d(levels))
@@ -235,7 +235,7 @@ class Predictive:
         return self._named(out[:, 0] if levels.ndim == 0 else out)
 
     def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of y (N, size), each row on its own."""
+        """Draws of y (N, size), independent between rows."""
         first = self.parts[0]
         if self.likelihood.support == "levels":
             places = levels_at(np.cumsum(self.probabilities, axis=1), rng.random((first.h.shape[0], size)))
@@ -250,7 +250,7 @@ class Predictive:
         return self._named(out)
 
     def survival(self, times: ArrayLike) -> np.ndarray:
-        """P(y > t) of durations: (N,) for one time, (N, T) for several."""
+        """Survival probability P(y > t) of durations: array (N,) for one time t, (N, T) for T times."""
 
         def of_part(part: PredictivePart) -> np.ndarray:
             own: Any = part.likelihood
@@ -259,30 +259,31 @@ class Predictive:
         return self._average(of_part)
 
     def _named(self, places: np.ndarray) -> np.ndarray:
-        """Levels 0, ..., K-1 by their labels; other y as they are."""
+        """The labels of levels 0, ..., K - 1; any other y unchanged."""
         return places if self.labels is None else self.labels[places.astype(int)]
 
-    # -- eta, E[y | eta] or y, by the word ``kind`` -----------------------------------------------------
+    # -- kind: "link" for eta, "mean" for E[y | eta], "outcome" for y -----------------------------------
     def location(self, kind: str) -> np.ndarray:
         """E[eta] (kind "link") or E[y] (N,)."""
         return to_numpy(self.eta.mean) if kind == "link" else self.mean
 
     def limits(self, kind: str, q: Levels) -> np.ndarray:
-        """Quantiles (N, Q) of eta, of E[y | eta] or of y."""
+        """Quantiles (N, Q) of eta, E[y | eta] or y."""
         if kind == "link":
             return to_numpy(self.eta.quantile(q))
         return self.mean_quantile(q) if kind == "mean" else self.quantile(q)
 
     def mean_quantile(self, q: Levels) -> np.ndarray:
-        """Quantiles of E[y | eta] itself, a rate, a probability or a value without noise: (N,) or (N, Q).
+        """Quantiles (N,) or (N, Q) of E[y | eta]: of a rate, a probability or a value without noise.
 
-        Of one part it is monotone in eta; a mixture is sorted, many equally likely values of each part.
+        With one part they follow from those of eta, since E[y | eta] is monotone; for a mixture, equally likely values
+        of each part are sorted.
         """
         levels = np.atleast_1d(probabilities("predictive.mean_quantile", q))
         if len(self.parts) == 1:
             part = self.parts[0]
             ends = self._mean_at(part, np.stack([part.h - 1.0, part.h + 1.0], axis=1))
-            falls = (ends[:, 1] < ends[:, 0])[:, None]  # row by row: rows of ``Mixed`` differ, and one may overflow
+            falls = (ends[:, 1] < ends[:, 0])[:, None]  # by row, since rows of ``Mixed`` differ and one may overflow
             up, down = (to_numpy(part.eta.quantile(q)) for q in (levels, 1.0 - levels))
             out = self._mean_at(part, np.where(falls, down, up))
         else:
@@ -293,19 +294,19 @@ class Predictive:
         return out[:, 0] if np.ndim(q) == 0 else out
 
     def sd(self, kind: str) -> np.ndarray:
-        """The standard deviation of eta, of E[y | eta] or of y (N,)."""
+        """Standard deviation (N,) of eta, E[y | eta] or y."""
         first = self.parts[0]
         level = first.h if kind == "link" else self._mean_at(first, first.h[:, None])[:, 0]
-        level = _finite(level)  # near all of them: moments about it keep their digits beside a large mean
+        level = _finite(level)  # close to the mean of every part: moments about it lose no digits
         mean, square = self._average(lambda part: np.stack(self._moments(kind, part, level)))
         return np.sqrt(np.maximum(square - mean**2, 0.0))
 
     def exceedance(self, kind: str, threshold: float) -> np.ndarray:
-        """P(eta > threshold), of E[y | eta] or of y (N,)."""
+        """Probability (N,) that eta, E[y | eta] or y exceeds a threshold."""
         return self._average(lambda part: self._above(kind, part, threshold))
 
     def _mean_at(self, part: PredictivePart, eta: np.ndarray) -> np.ndarray:
-        """E[y | eta], like eta."""
+        """E[y | eta], an array of the shape of eta."""
         if self.values is None:
             return np.asarray(part.likelihood.mean_at(eta))
         return np.asarray(part.likelihood.probabilities_at(eta) @ self.values)
@@ -339,7 +340,7 @@ class Predictive:
         return 1.0 - part.cdf(threshold)
 
     def _mean_above(self, part: PredictivePart, threshold: float) -> np.ndarray:
-        """P(E[y | eta] > threshold) (N,), by halving for the eta at which it is reached."""
+        """P(E[y | eta] > threshold) (N,); bisection finds the eta at which the threshold is reached."""
         reach = _REACH * to_numpy(part.eta.sd)
         low, high = part.h - reach, part.h + reach
         at_low, at_high = self._mean_at(part, low), self._mean_at(part, high)
@@ -355,7 +356,7 @@ class Predictive:
 
 
 def one_predictor(likelihood: Likelihood) -> None:
-    """Refuse a likelihood of several predictors where the marginals of each alone are known."""
+    """Refuse a likelihood with several predictors, whose joint distribution the marginals do not determine."""
     if likelihood.n_predictors > 1:
         got = f"{likelihood.name} has {likelihood.n_predictors} predictors an observation"
         raise problem("predictive", got, "one", "Average over joint draws: sample(size).")
@@ -366,7 +367,7 @@ def _finite(level: np.ndarray) -> np.ndarray:
 
 
 def _weighted_quantiles(x: np.ndarray, weight: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Quantiles (N, Q) of the values x (N, S) of weights (S,)."""
+    """Quantiles (N, Q) of values x (N, S) with weights (S,)."""
     order = np.argsort(x, axis=1)
     x, share = np.take_along_axis(x, order, axis=1), weight[order]
     below = np.cumsum(share, axis=1) - 0.5 * share

@@ -1,8 +1,8 @@
-"""How well each row is predicted from the others: log densities, leave-one-out by cavities, and where y lies.
+"""Predictive scores of rows: log densities, leave-one-out predictions and probability integral transforms.
 
-    elpd = sum_n log p(y_n | what a criterion leaves),   se = sqrt(n) sd(log p)
+    elpd = sum_n log p(y_n | training data of row n),   se = sqrt(n) sd(log p)
 
-Leave-one-out from the cavity, q without the observation's own site, needs no refit:
+Leave-one-out prediction uses the cavity, which is q without the site of the observation, and needs no refit:
 
     v = rho / (1 - lam rho),   mean = h + alpha v,   log p(y_n | the others) = log E[p(y_n | eta_n)] under N(mean, v)
 
@@ -10,10 +10,10 @@ The probability integral transform (PIT) is uniform if predictions are right:
 
     PIT_n = P(y <= y_n | the others)                              continuous y
     from P(y < y_n | the others) to P(y <= y_n | the others)      counts and levels, spread evenly over that stretch
-    from P(y <= t | the others) to 1                              a duration that had not ended at t
+    from P(y <= t | the others) to 1                              a duration censored at t
 
-Spreading the mass of a row over its stretch keeps the histogram free of chance of its own, and even if the prediction
-is right (Czado, Gneiting and Held 2009).
+Spreading the mass of a row over its interval avoids random numbers, and the histogram is still flat if the predictions
+are right (Czado, Gneiting and Held 2009).
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from .linalg.arrays import Array, Seed, asarray, to_numpy
 from .linalg.quadrature import expect
 from .posterior import Posterior
 
-_NARROW = 1e-9  # probability: shorter stretches of a PIT are points
+_NARROW = 1e-9  # length up to which the interval of a PIT is treated as a point
 
 
 class RowScores:
-    """Log densities of rows, NaN where y is unobserved: ``log_density`` is the subclass's."""
+    """Base class of log predictive densities of rows: ``log_density`` (N,), NaN if y is unobserved."""
 
     log_density: Array
 
     @property
     def elpd(self) -> float:
-        """The sum of the log densities: the expected log predictive density."""
+        """Expected log predictive density: the sum of the log densities, in nats."""
         return float(np.nansum(to_numpy(self.log_density)))
 
     @property
     def elpd_se(self) -> float:
-        """Its standard error over the rows: sqrt(n) times their standard deviation; NaN for fewer than two."""
+        """Standard error of ``elpd`` over the rows; NaN for fewer than two."""
         return standard_error(self._seen)
 
     def units(self, values: np.ndarray) -> np.ndarray:
-        """Values of rows (N,), NaN where unobserved, summed over what was predicted together: here each row alone."""
+        """Values of rows (N,), summed over the rows that were predicted together; here the observed rows one by one."""
         return values[~np.isnan(values)]
 
     @property
@@ -69,12 +69,12 @@ class RowScores:
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Of the sum of values (n,), as draws of one population."""
+    """Standard error of the sum of values (n,), taken as independent draws."""
     return float(np.sqrt(values.size) * values.std(ddof=1)) if values.size > 1 else float("nan")
 
 
 class Pit(NamedTuple):
-    """The ends of each row's stretch (N,), NaN where y is unobserved; equal for a continuous y."""
+    """The ends of the interval of each row (N,), NaN if y is unobserved; both are equal for a continuous y."""
 
     below: np.ndarray
     upto: np.ndarray
@@ -82,10 +82,16 @@ class Pit(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class LeaveOneOut(RowScores):
-    """Leave-one-out predictions from the cavity, without a refit.
+    """Leave-one-out predictions from the cavity of each observation, without refitting.
 
-    log_density : log p(y_n | the others) (N,), NaN where y is unobserved or has weight 0
-    mean, variance : of eta_n without y_n, (N,) or (N, C); variance is (N, C, C) for correlated predictors
+    Attributes
+    ----------
+    log_density : array (N,)
+        log p(y_n | the others), in nats; NaN if y_n is unobserved or has weight 0.
+    mean, variance : arrays (N,) or (N, C)
+        Of eta_n given the other observations; the variance is (N, C, C) for correlated predictors.
+    elpd, elpd_se : float
+        Sum of the log densities and its standard error.
     """
 
     log_density: Array
@@ -93,10 +99,10 @@ class LeaveOneOut(RowScores):
     variance: Array
 
     def pit_stretches(self, likelihood: Likelihood, y: np.ndarray) -> Pit:
-        """Where each y lies in its prediction, eta being normal; y is NaN where it does not count."""
+        """Probability integral transforms of y for normal eta; y is NaN for rows that do not count."""
         h, rho = to_numpy(self.mean), np.maximum(to_numpy(self.variance), 0.0)
         if h.ndim > 1:
-            raise problem("pit_stretches", f"{likelihood.name} has several predictors an observation", "one")
+            raise problem("pit_stretches", f"{likelihood.name} has several predictors an observation", "one predictor")
 
         def cdf(x: np.ndarray) -> np.ndarray:
             def given(eta: Array, rows: slice) -> Array:
@@ -108,7 +114,7 @@ class LeaveOneOut(RowScores):
 
 
 def leave_one_out(likelihood: Likelihood, posterior: Posterior, y: np.ndarray, rng: Seed = None) -> LeaveOneOut:
-    """Leave-one-out predictive densities of y (N,), NaN where it does not count."""
+    """Leave-one-out predictions of y (N,), which is NaN for rows that do not count."""
     mean, variance = posterior.cavity()
     density = asarray(likelihood.predictive_log_density(y, mean, variance, rng), mean)
     one = mean.shape[1] == 1
@@ -116,7 +122,7 @@ def leave_one_out(likelihood: Likelihood, posterior: Posterior, y: np.ndarray, r
 
 
 def seen_between(likelihood: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What was seen of each row (N,): y in (a, b], or y = a = b where it was seen itself; infinite ends are open."""
+    """Ends (a, b] of the interval that y was observed to lie in, arrays (N,); a = b for an exact observation."""
     if likelihood.discrete:
         return np.where(y > 0.0, y - 1.0, -np.inf), y
     if likelihood.atom:
@@ -131,7 +137,7 @@ def seen_between(likelihood: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def pit_by(cdf: Callable[[np.ndarray], np.ndarray], likelihood: Likelihood, y: np.ndarray) -> Pit:
-    """From P(y <= x | the others) of all rows as a function of x (N,); y is NaN where it does not count."""
+    """Probability integral transforms from the function x (N,) -> P(y <= x | the others) (N,)."""
     seen = ~np.isnan(y)
     at = np.where(seen, y, 1.0)
     ends = []
@@ -142,7 +148,7 @@ def pit_by(cdf: Callable[[np.ndarray], np.ndarray], likelihood: Likelihood, y: n
 
 
 def pit_counts(below: np.ndarray, upto: np.ndarray, bins: int) -> np.ndarray:
-    """What each row (N,) has in each of as many even bins between 0 and 1: (N, bins), of sum 1.
+    """Share of each row's interval in each of ``bins`` equal bins of [0, 1]: array (N, bins) with rows of sum 1.
 
     Examples
     --------
@@ -157,7 +163,7 @@ def pit_counts(below: np.ndarray, upto: np.ndarray, bins: int) -> np.ndarray:
     if low.shape != high.shape or low.ndim != 1 or not low.size:
         raise problem("pit_counts", f"below {low.shape} and upto {high.shape}", "as many of both, (N,)")
     if not ((low >= 0.0) & (low <= high + _NARROW) & (high <= 1.0)).all():
-        raise problem("pit_counts", "a stretch outside of 0 and 1", "0 <= below <= upto <= 1")
+        raise problem("pit_counts", "an interval outside of 0 and 1", "0 <= below <= upto <= 1")
     edges, width = np.linspace(0.0, 1.0, bins + 1), high - low
     point = width < _NARROW
     share = np.clip((edges - low[:, None]) / np.where(point, 1.0, width)[:, None], 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Regressions of any likelihood: y and the rows' own parameters in, predictions of y out."""
+"""The base class of regressors with any likelihood: fit and predict, with the parameters of rows as keywords."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .dask_rows import by_partition, in_partitions, partitions_target
 
 @dataclass(eq=False, repr=False)
 class AnyLikelihood(Regression):
-    """A likelihood by name or as it is, its rows' parameters as keywords."""
+    """Base class of regressors whose likelihood is a name or a ``Likelihood``."""
 
     likelihood: Any = "gaussian"
     _: KW_ONLY
@@ -41,25 +41,30 @@ class AnyLikelihood(Regression):
         event: ArrayLike | None = None,
         checkpoint: Any = None,
     ) -> Self:
-        """Fit, and learn the kernel or the variance of the coefficients, and the likelihood's own parameters.
+        """Fit the regressor; learn its kernel or prior variance, and the parameters of the likelihood.
 
         Parameters
         ----------
-        X : array (N, D); scipy sparse too for a linear model, and a Dask array or dataframe
+        X : array or data frame (N, D)
+            A linear model also takes scipy sparse matrices. Dask arrays and dataframes are fitted by passes.
         y : array (N,)
-            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
-            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
-            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
+            Numbers that the likelihood allows. Labels and ordered levels may be any numbers, in their order, an ordered
+            categorical of pandas, or two words; ``classes_`` lists them. ``predict`` of words is the mean of their
+            places 0, 1, ... in ``classes_``.
         sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
-        exposure : array (N,), optional
-            "poisson", "negative-binomial", "zero-inflated-poisson": what each count is relative to. Default: 1.
+            Multiplies the log-likelihood of each row: 2 counts the row twice, 0 leaves it out.
+        exposure : array (N,), default 1
+            For "poisson", "negative-binomial" and "zero-inflated-poisson": what each count is relative to.
         trials : array (N,)
-            "binomial": how many of whom y are the successes.
-        event : array (N,), optional
-            "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
+            For "binomial": the number of trials, of which y are successes.
+        event : array (N,), default 1
+            For "exponential" and "weibull": 1 if the event happened at y, 0 if the row is censored there.
         checkpoint : path, optional
-            Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
+            For Dask collections: file in which the state of the fit is kept, from which the same call resumes.
+
+        Returns
+        -------
+        self
         """
         name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
         if in_partitions(name, X, checkpoint):
@@ -71,11 +76,11 @@ class AnyLikelihood(Regression):
     _several_outputs = False  # whether y may have several columns
 
     def _likelihood_of(self, y: np.ndarray) -> Any:
-        """The likelihood that was asked for, by name or as it is."""
+        """The likelihood for this y, a name or a ``Likelihood``."""
         return self.likelihood
 
     def _fit_rows(self, X: Any, y: np.ndarray, weights: Any, rows: dict[str, Any], words: Any) -> Self:
-        """Fit one y, once it is numbers."""
+        """Fit y after it has been turned into numbers."""
         name, given = type(self).__name__, self._likelihood_of(y)
         learned = self.learn_likelihood and self.optimizer is not None
         target = read_observations(name, given, self.bound, y, rows, weights, self._centred, learned, words)
@@ -86,7 +91,7 @@ class AnyLikelihood(Regression):
         return self._fit(X, target, weights)
 
     def _read_partitions(self, values: ValueCounts) -> tuple[Target, np.ndarray | None]:
-        """The target of rows in partitions, from the different values of y."""
+        """The target of a Dask collection, from the different values of y."""
         name = type(self).__name__
         target, words = partitions_target(
             name, self.likelihood, self.bound, values, self._centred, self.learn_likelihood
@@ -105,17 +110,20 @@ class AnyLikelihood(Regression):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Any:
-        """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
+        """Predictive mean of y, with the uncertainty of eta integrated out; for labels the mean of their values.
 
         Parameters
         ----------
         X : array (M, D)
-        return_std : bool
-            Also the standard deviation (M,) of the y that will be seen, noise included.
-        return_cov : bool
-            Also the joint covariance (M, M) of the y that will be seen, where y is eta and noise.
-        exposure, trials : float or array (M,), optional
-            Default: 1.
+        return_std : bool, default False
+            Also return the predictive standard deviation of y, noise included.
+        return_cov : bool, default False
+            Also return the predictive covariance (M, M) of y, noise included, if y is eta plus noise.
+        exposure, trials : float or array (M,), default 1
+
+        Returns
+        -------
+        mean : array (M,), or (mean, sd), or (mean, covariance)
         """
         check_is_fitted(self)
         wide = return_std or return_cov
@@ -134,13 +142,13 @@ class AnyLikelihood(Regression):
 
 
 def warn_unstated(where: str, word: str, likelihood: Likelihood) -> None:
-    """Parameters of a likelihood given by name that are not learned, either: they stay where learning would start."""
+    """Warn of a likelihood given by name whose parameters are not learned: they stay at their starting values."""
     kept = ", ".join(f"{name} = {value:.3g}" for _, name, value in likelihood.readable())
     if kept:
         warnings.warn(
             f"{where}: nothing is learned, and likelihood={word!r} does not state its own parameters: they are a guess "
-            f"from y, {kept}. Give a likelihood with its values, such as likelihood=fenchel.{likelihood.name}(...), or "
-            "the likelihood_ of another fit.",
+            f"from y, {kept}. State them, as in likelihood=fenchel.{likelihood.name}(...), or give the likelihood_ of "
+            "another fit.",
             UserWarning,
             stacklevel=3,
         )

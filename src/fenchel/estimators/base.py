@@ -1,7 +1,7 @@
-"""What every estimator shares: learning, the certificate as attributes, one warning, the score.
+"""The base class of the estimators: learning, fitted attributes, convergence warnings, prediction and the score.
 
-An estimator composes a target, which reads y into a likelihood and predictions back into y (``target.py``), with a
-latent, which reads X into a family of priors and says what eta is at new rows (``latent.py``).
+An estimator combines two objects. Its target (``inputs/observations.py``) turns y into a likelihood and predictions
+back into the units of y. Its latent (``latent.py``) turns X into a family of priors and predicts eta at new rows.
 """
 
 from __future__ import annotations
@@ -34,62 +34,64 @@ from .latent import Latent, integrated, mixed, reported_moments, with_prior
 
 
 class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
-    """The common part.
+    """Base class of the estimators of latent Gaussian models.
 
-    Fitted attributes
-    -----------------
+    Attributes
+    ----------
     solution_ : Solution
-        The fit, with its posterior, trace, certificate and leave-one-out.
+        The fit: its posterior, trace, certificate and leave-one-out scores.
     elbo_ : float
-        A lower bound on log p(y) at the learned hyperparameters, all constants in.
+        Lower bound on log p(y), in nats, at the learned hyperparameters; all constants are included.
     gap_ : float
-        How far it can be from the best Gaussian's, proved; infinite where a likelihood that is not log-concave leaves
-        no proof, and the fit is a stationary point.
+        Proved bound on the difference between ``elbo_`` and the largest one that a Gaussian posterior reaches. It is
+        infinite for a likelihood that is not log-concave: the fit is then a stationary point, without a proof.
     n_iter_ : int
-        Newton iterations, of all fits that learning needed.
-    theta_ : array
-        The learned hyperparameters, on the scale of logs; ``theta_names_`` names them.
+        Number of Newton iterations, summed over all fits of the search for hyperparameters.
+    theta_ : array (n_theta,)
+        The learned hyperparameters, mostly logarithms; ``theta_names_`` names them.
     converged_ : bool
-    at_bounds_ : dict
-        The hyperparameters that learning left at a bound, by name: "lower" or "upper".
+        Whether the last fit reached its tolerance and the search for hyperparameters ended at a maximum.
+    at_bounds_ : dict of str to {"lower", "upper"}
+        The hyperparameters that ended at a bound.
     likelihood_ : Likelihood
+        The likelihood with its learned parameters.
     """
 
     solution_: Solution
     likelihood_: Likelihood
     theta_: np.ndarray
     integrated_: Integrated | None = None
-    outputs_: list[Any] | None = None  # a fit for each column of y, where it has several
+    outputs_: list[Any] | None = None  # one fit for each column of y, if y has several
     _target: Target
     _latent: Latent
-    _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
-    _tensor_device: Any = None  # of the X of the last fit, where it was a tensor on one
-    _levels: Any = None  # of the columns of X that have some
-    _trend_moments: Any = None  # of the last fit, once they are asked for
-    _shift: float = 0.0  # what eta as reported is above eta as fitted
+    _fitted: Likelihood  # the likelihood of solution_; likelihood_ is that of eta as reported
+    _tensor_device: Any = None  # the device of the X of the last fit, if X was a torch tensor
+    _levels: Any = None  # the levels of the categorical columns of X
+    _trend_moments: Any = None  # cache of the moments of intercept_ and coef_
+    _shift: float = 0.0  # eta as reported minus eta as fitted
 
-    # options that only some estimators let users choose
+    # Defaults of options that only some estimators have as parameters.
     evidence = "elbo"
     integrate: Any = None
     learn_likelihood = False
-    mean: Any = None  # of eta a priori; None: the level of the target with fit_intercept, else 0
+    mean: Any = None  # prior mean of eta; None: the level of the target with fit_intercept, else 0
     n_classes_ = 2
     n_jobs: Any = None
     optimizer: Any = ""
     progress = False
     tol = 1e-10
 
-    takes_tensors = False  # on a device of torch's
-    _accepted: Mapping[str, Any] = {"dtype": np.float64}  # X of a fit, as scikit-learn checks it
+    takes_tensors = False  # whether X may be a torch tensor
+    _accepted: Mapping[str, Any] = {"dtype": np.float64}  # options of scikit-learn's check of X in fit
 
     @abstractmethod
     def _fit(self, X: Any, target: Target, weights: Any) -> Self:
         """Read X into a latent, and fit it to the target."""
 
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
-        """Fit rows in partitions, where the estimator can."""
-        advice = "BayesianLogisticRegression, BayesianPoissonRegression and BayesianLinearRegression take partitions."
-        raise problem(type(self).__name__, "X is a collection of Dask's", "a table in memory: X.compute()", advice)
+        """Fit a Dask collection, if the estimator can."""
+        advice = "BayesianLogisticRegression, BayesianPoissonRegression and BayesianLinearRegression take Dask data."
+        raise problem(type(self).__name__, "X is a Dask collection", "a table in memory: X.compute()", advice)
 
     def _columns(self) -> list[str]:
         """The names of the columns of X."""
@@ -97,7 +99,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
 
     @property
     def _of_function(self) -> bool:
-        """Whether predictions are of eta, without the noise of y."""
+        """Whether predictions are of the latent function eta, without the noise of y."""
         return False
 
     @property
@@ -106,15 +108,15 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         return True
 
     def _on_host(self, X: Any, fitting: bool) -> Any:
-        """X in the host's memory, which a fit may have got from a device."""
+        """X in the memory of the host, if it came on a device."""
         return X
 
     @abstractmethod
     def _table(self, X: Any) -> Any:
-        """New rows, checked, as the latent takes them."""
+        """Check new rows and return them in the form that the latent takes."""
 
     def state_call(self, call: Statement) -> Statement:
-        """The call of ``fit`` with X as the fit holds it: a copy of X would be as large as the fit."""
+        """The call of ``fit`` for a saved file, with X shared with the fit rather than stored twice."""
         rows = self._latent.rows()
         if rows is None or self._levels is not None:
             return call
@@ -135,7 +137,10 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         random_state: Any = None,
         own: bool = True,
     ) -> None:
-        """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
+        """Fit the target and set the fitted attributes.
+
+        ``learned``: whether hyperparameters are learned; ``own``: whether the parameters of the likelihood are, too.
+        """
         self._target, self._latent, self._weights = target, latent, weights
         choice(target.where, "evidence", self.evidence, ("elbo", "corrected"))
         n_restarts, family = count(target.where, "n_restarts_optimizer", n_restarts), latent.family()
@@ -149,16 +154,16 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             if self.evidence != "elbo":
                 options["evidence"] = self.evidence
             options["n_jobs"] = self.n_jobs
-            found = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
+            result = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
         else:
-            found = latent.fitted(target, family, **options)
+            result = latent.fitted(target, family, **options)
         family = latent.after(family)
-        self._keep(found, family)
+        self._keep(result, family)
         self.integrated_ = None
-        if found.theta.size == len(family.names):  # the likelihood's own parameters are known
-            target, own = replace(target, likelihood=found.likelihood), False
+        if result.theta.size == len(family.names):  # the parameters of the likelihood were not learned
+            target, own = replace(target, likelihood=result.likelihood), False
         if learned and method is not None:
-            self.integrated_ = integrated(target, family, found, weights, own, method, self.n_jobs)
+            self.integrated_ = integrated(target, family, result, weights, own, method, self.n_jobs)
             self.gap_, self.converged_ = self.integrated_.gap, self.integrated_.converged
 
     def _inner_tol(self) -> float:
@@ -167,64 +172,69 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             raise problem(type(self).__name__, f"tol = {tol:g}", "a number >= 0")
         return tol
 
-    def _keep(self, found: Learned, family: Family) -> None:
-        self.solution_, self._fitted, self.theta_ = found.solution, found.likelihood, found.theta
-        self.likelihood_, self._shift = found.likelihood.reported()
-        own = found.likelihood.theta_names if found.theta.size > len(family.names) else []
+    def _keep(self, result: Learned, family: Family) -> None:
+        self.solution_, self._fitted, self.theta_ = result.solution, result.likelihood, result.theta
+        self.likelihood_, self._shift = result.likelihood.reported()
+        own = result.likelihood.theta_names if result.theta.size > len(family.names) else []
         self.theta_names_ = [*family.names, *own]
-        self.elbo_, self.gap_ = found.solution.elbo, found.solution.gap
-        self.n_iter_, self.converged_ = max(1, found.n_newton), found.converged
-        self._at_bounds = found.at_bounds
-        if not found.converged:
+        self.elbo_, self.gap_ = result.solution.elbo, result.solution.gap
+        self.n_iter_, self.converged_ = max(1, result.n_newton), result.converged
+        self._at_bounds = result.at_bounds
+        if not result.converged:
             warnings.warn(
-                f"{type(self).__name__} did not converge: {found.status}. The evidence and the posterior are those of "
-                "the best point reached, and gap_ says how far the fit there is from its optimum.",
+                f"{type(self).__name__} did not converge: {result.status}. The evidence and the posterior are those of "
+                "the best point reached; gap_ bounds the distance of the fit there from its optimum.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         n = len(family.names)
-        held = [i for i in found.held if i >= n or not family.is_answer(i, found.at_bounds[i])]
+        held = [i for i in result.held if i >= n or not family.is_answer(i, result.at_bounds[i])]
         if held:
-            named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in held]
-            each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
+            named = [f"{self.theta_names_[i]!r} at its {result.at_bounds[i]} bound" for i in held]
+            each = ", ".join(named[:3]) + (f" and {len(named) - 3} more (see at_bounds_)" if len(named) > 3 else "")
             warnings.warn(
-                f"{type(self).__name__} ended with {each}, and the evidence still rises beyond: the bound decides, "
-                f"not the data. {self._widening(held, len(family.names))}",
+                f"{type(self).__name__} ended with {each}, and the evidence still rises beyond it: the value is set "
+                f"by the bound, not by the data. {self._widening(held, len(family.names))}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
     def _widening(self, held: list[int], n_family: int) -> str:
-        """What to do about hyperparameters at a bound: those of the likelihood have theirs from the data."""
+        """Advice about hyperparameters at a bound; the bounds of a likelihood's parameters come from the data."""
         if all(i >= n_family for i in held):
-            return "It was read off the data (the noise of y cannot be told below 1e-10 of its variance, say)."
-        return "Widen it where the prior was given bounds, or read the model as one with that value given."
+            return "The bound comes from the data: for example, noise below 1e-10 of the variance of y is not resolved."
+        return "Widen the bounds of the prior, or read the result as a model in which that value is fixed."
 
     @property
     def at_bounds_(self) -> dict[str, str]:
-        """The hyperparameters that learning left at a bound, by name: "lower" or "upper"."""
+        """The hyperparameters that ended at a bound, by name: "lower" or "upper"."""
         check_is_fitted(self, "theta_names_")
         return {self.theta_names_[i]: side for i, side in self._at_bounds.items()}
 
     # -- the evidence ------------------------------------------------------------------------------
     @property
     def log_marginal_likelihood_value_(self) -> float:
-        """The evidence bound at ``theta_``: ``elbo_`` under the name scikit-learn has for it."""
+        """The evidence lower bound at ``theta_``: ``elbo_`` under the name that scikit-learn uses."""
         return self.elbo_
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> float | tuple[float, np.ndarray]:
-        """The evidence bound at theta, and its gradient if asked for.
+        """Evidence lower bound at theta, in nats, and optionally its gradient.
 
         Parameters
         ----------
         theta : array, optional
-            The kernel's (or other prior's) alone, the likelihood's own parameters then being the learned ones; or all,
-            as in ``theta_``. Default: the learned ones.
-        eval_gradient : bool
-        clone_kernel : bool
-            False: ``kernel_`` of a Gaussian process is set to theta, as scikit-learn does.
+            Hyperparameters on the scale of ``theta_``: all of them, or those of the kernel (or other prior) alone; the
+            parameters of the likelihood then keep their learned values. Default: ``theta_``.
+        eval_gradient : bool, default False
+            Also return the gradient with respect to theta.
+        clone_kernel : bool, default True
+            With False ``kernel_`` of a Gaussian process is set to theta, as in scikit-learn.
+
+        Returns
+        -------
+        float, or (float, array (n_theta,)) with ``eval_gradient``
         """
         check_is_fitted(self)
         if theta is None:
@@ -232,8 +242,8 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
                 raise ValueError("Gradient can only be evaluated for theta!=None")
             return np.float64(self.elbo_)
         if self.solution_.in_partitions:
-            got = "the rows of the fit are in partitions, and not held here"
-            advice = "Fit with the hyperparameters held for another theta."
+            got = "the rows of the fit are in Dask partitions, which the estimator does not keep"
+            advice = "For another theta fit again with these hyperparameters held fixed."
             raise problem(type(self).__name__, got, "theta = None", advice)
         family = self._latent.family()
         theta = self._whole_theta(numeric(type(self).__name__, "theta", theta))
@@ -252,23 +262,31 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         return np.float64(value - of_prior), gradient - slope
 
     def _whole_theta(self, theta: np.ndarray) -> np.ndarray:
-        """theta of all that is learned, where a part may stand for it."""
+        """The full theta, where a user may give a shorter one: one kernel for all classes."""
         return theta
 
     def _overwrite(self, theta: np.ndarray) -> None:
-        """Set the kernel that is shown to theta, where there is one."""
+        """Set ``kernel_`` to theta, if the estimator has one."""
 
     # -- prediction --------------------------------------------------------------------------------
     @by_partition
     def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the latent eta at X: (M,), or (M, K) for several classes."""
+        """Posterior mean and variance of the latent eta at the rows of X.
+
+        Returns
+        -------
+        mean, variance : arrays (M,), or (M, K) for K > 2 classes
+        """
         new = self._predictive(X)
         if self.integrated_ is None or self._fitted.ordered:
             return np.asarray(new.eta.mean) + self._shift, np.asarray(new.eta.variance)
         return reported_moments(new, [each.reported()[1] for each in self.integrated_.likelihoods])
 
     def _predictive(self, X: Any, mean_only: bool = False, **rows: Any) -> Predictive:
-        """y at new rows, which may have exposure, trials or event; with ``mean_only`` eta is taken as its mean."""
+        """Predictive distribution of y at new rows, with their exposure, trials or event.
+
+        ``mean_only``: eta is taken to be its posterior mean, which saves the computation of variances.
+        """
         check_is_fitted(self)
         table = self._table(X)
         if self.integrated_ is not None:
@@ -280,17 +298,17 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         return self._predictive(X, **rows).quantile(levels_of(type(self).__name__, quantiles))
 
     def _points(self) -> list[tuple[float, Solution, np.ndarray]]:
-        """The weight, the fit and theta of each point of the posterior of theta: one, where theta is learned."""
-        mixed_over = self.integrated_
-        if mixed_over is None:
+        """(weight, solution, theta) of each point of the posterior of theta; one point unless it is integrated out."""
+        mixture = self.integrated_
+        if mixture is None:
             return [(1.0, self.solution_, self.theta_)]
-        return list(zip(mixed_over.weights, mixed_over.solutions, mixed_over.thetas, strict=True))
+        return list(zip(mixture.weights, mixture.solutions, mixture.thetas, strict=True))
 
     def _joint_draws(self, X: Any, n_samples: int, random_state: Any, **rows: Any) -> np.ndarray:
-        """Draws of y (M, n_samples) with the rows of one draw together: eta is drawn jointly, Gaussian given theta."""
+        """Draws (M, n_samples) of y, each of all rows jointly; eta is Gaussian given theta."""
         check_is_fitted(self)
         table, rng, points = self._table(X), generator(random_state), self._points()
-        drawn = []
+        draws = []
         size = count(type(self).__name__, "n_samples", n_samples, 1)
         sizes = rng.multinomial(size, [weight for weight, *_ in points])
         for size, (_, solution, theta) in zip(sizes, points, strict=True):
@@ -300,22 +318,22 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
                     likelihood = self._fitted if self.integrated_ is None else solution.likelihood
                     own = self._target.likelihood_at(likelihood, len(eta), rows)
                     eta = np.asarray(own.draw(eta, rng), dtype=np.float64)
-                drawn.append(eta)
-        return self._target.decoded(rng.permutation(np.hstack(drawn), axis=1))
+                draws.append(eta)
+        return self._target.decoded(rng.permutation(np.hstack(draws), axis=1))
 
     def _joint_covariance(self, X: Any) -> np.ndarray:
-        """Cov[eta] (M, M) at new rows, that of theta included where it is integrated out."""
+        """Cov[eta] (M, M) at new rows, including the uncertainty of theta if it is integrated out."""
         table = self._table(X)
         means, covariances = [], []
         for weight, solution, theta in self._points():
             means.append(self._latent.moments(solution.posterior, theta, table, mean_only=True)[0])
             covariances.append(weight * self._latent.joint_covariance(solution.posterior, theta, table))
         weights = np.array([weight for weight, *_ in self._points()])
-        away = np.stack(means) - weights @ np.stack(means)
-        return np.asarray(sum(covariances) + away.T @ (weights[:, None] * away))
+        deviation = np.stack(means) - weights @ np.stack(means)
+        return np.asarray(sum(covariances) + deviation.T @ (weights[:, None] * deviation))
 
     def _score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **rows: Any) -> float:
-        """The mean log predictive density of the rows that have one."""
+        """Mean log predictive density of the rows that have a density."""
         if is_dask(X):
             check_is_fitted(self)
             return score_partitions(self, X, y, sample_weight, rows)
@@ -332,28 +350,29 @@ NO_TARGET = "no_validation"  # scikit-learn's word for a call without y
 
 
 def validate_data(estimator: Any, X: Any, y: ArrayLike = NO_TARGET, **options: Any) -> Any:
-    """scikit-learn's ``validate_data`` for X and y of numbers, which would cast text, categories and dates silently.
+    """scikit-learn's ``validate_data``, which refuses text, categories and dates where it would cast them silently.
 
     y may be labels of any kind, unless ``y_numeric``.
     """
     name = type(estimator).__name__
     if not (y is None or y is NO_TARGET):
         y = unmasked(name, "y", y)
-        if options.get("y_numeric") and getattr(y, "dtype", None) != np.complex128:  # scikit-learn's to refuse, after X
+        # scikit-learn itself refuses complex numbers, after its check of X
+        if options.get("y_numeric") and getattr(y, "dtype", None) != np.complex128:
             y = numeric(name, "y", y)
     if type(estimator).takes_tensors:
         X = estimator._on_host(X, options.get("reset", True))
     try:
         return validation.validate_data(estimator, table(name, X), y, **options)
     except OverflowError:
-        raise problem(name, "X holds a number beyond doubles", "numbers below 1e308") from None
+        raise problem(name, "X holds a number that overflows double precision", "numbers below 1e308") from None
 
 
 def weights_of(sample_weight: ArrayLike, X: Any) -> np.ndarray | None:
-    """The user's weights, checked: (N,), or None for 1 everywhere.
+    """Check ``sample_weight`` and return it as an array (N,), or None if every weight is 1.
 
-    A weight says how often its row was seen. Weights that sum to 1 are shares, as scikit-learn's boosting gives them:
-    taken as counts they would say that one row was seen, so they are multiplied by the number of rows.
+    A weight is the number of times that its row was seen. Weights that sum to 1 are shares, as scikit-learn's boosting
+    passes them. Read as counts they would amount to a single row, so they are multiplied by the number of rows.
     """
     if sample_weight is None:
         return None
@@ -365,7 +384,7 @@ def weights_of(sample_weight: ArrayLike, X: Any) -> np.ndarray | None:
     if n > 1 and abs(out.sum() - 1.0) <= 1e-6:
         warnings.warn(
             f"sample_weight sums to 1, and weights say how often a row was seen: they are multiplied by {n}, the "
-            "number of rows with a weight.",
+            "number of rows of weight above 0.",
             UserWarning,
             stacklevel=3,
         )
@@ -374,12 +393,12 @@ def weights_of(sample_weight: ArrayLike, X: Any) -> np.ndarray | None:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """numpy's generator from scikit-learn's seed, RandomState or None."""
+    """numpy's generator from ``random_state`` of scikit-learn: an int, a RandomState or None."""
     return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
 
 
 def levels_of(where: str, quantiles: ArrayLike) -> np.ndarray:
-    """The probabilities of quantiles (Q,), each between 0 and 1."""
+    """Check the probabilities of quantiles and return them as an array (Q,)."""
     q = np.atleast_1d(numeric(where, "quantiles", quantiles))
     if not ((q > 0.0) & (q < 1.0)).all():
         raise problem(where, f"quantiles = {q.tolist()}", "numbers between 0 and 1")

@@ -1,4 +1,4 @@
-"""What the classifiers share: labels in, probabilities out."""
+"""The base class of the classifiers, and their target: labels of any kind as classes 0, ..., K - 1."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .base import LatentGaussianEstimator, generator, levels_of, validate_data, 
 from .dask_rows import by_partition, in_partitions
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
-_DRAWS = 4096  # of eta, by which quantiles of the probabilities of several classes are read off
+_DRAWS = 4096  # draws of eta from which quantiles of the probabilities of several classes are computed
 _CHUNK = 1 << 22  # numbers held at once by the quantiles of several classes
 
 
 class Classification(ClassifierMixin, LatentGaussianEstimator):
-    """Binary (one latent) and joint multi-class (one latent a class) classification."""
+    """Base class of the classifiers: binary with one latent function, or multi-class with one for each class."""
 
     _target: Classes
     classes_: np.ndarray
@@ -38,20 +38,26 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
 
     @stated("checkpoint")
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
-        """Fit, and learn the kernel, or the variance of the coefficients.
+        """Fit the classifier, and learn its kernel or the prior variance of its coefficients.
 
         Parameters
         ----------
-        X : array (N, D); scipy sparse too for a linear model, and a Dask array or dataframe
-        y : labels (N,), of any kind
+        X : array or data frame (N, D)
+            A linear model also takes scipy sparse matrices. Dask arrays and dataframes are fitted by passes.
+        y : array (N,)
+            Labels of any kind, at least two different ones.
         sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
+            Multiplies the log-likelihood of each row: 2 counts the row twice, 0 leaves it out.
         checkpoint : path, optional
-            Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
+            For Dask collections: file in which the state of the fit is kept, from which the same call resumes.
+
+        Returns
+        -------
+        self
         """
         if in_partitions(type(self).__name__, X, checkpoint):
             if self.class_weight is not None:
-                got = f"class_weight = {self.class_weight!r} and rows in partitions"
+                got = f"class_weight = {self.class_weight!r} and a Dask collection"
                 raise problem(type(self).__name__, got, "sample_weight", "Give each row the weight of its label.")
             return self._fit_partitions(X, y, sample_weight, checkpoint)
         refuse_device(type(self).__name__, "y", y)
@@ -62,72 +68,89 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         return self._fit(X, target, weights)
 
     def _is_joint(self, X: Any, n_classes: int) -> bool:
-        """Whether "best" means exact expectations for several classes, whose coefficients these couple."""
+        """Whether bound="best" of several classes is exact expectations, which couple the classes' latents."""
         return False
 
     def _read_partitions(self, values: ValueCounts) -> tuple[Target, np.ndarray]:
-        """The target of rows in partitions, from their labels and what these weigh."""
+        """The target of a Dask collection, from its different labels and their total weights."""
         target = read_classes(type(self).__name__, values.y, self.bound, values.weight, False)
         if target.labels.size > 2 and not target.likelihood.objective.convex:
-            got = f'bound="exact" meets {target.labels.size} classes in partitions'
+            got = f'bound="exact" with {target.labels.size} classes in a Dask collection'
             raise problem(type(self).__name__, got, 'bound="best" or "tilted"')
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
         return target, target.labels
 
     @by_partition
     def predict_proba(self, X: Any) -> np.ndarray:
-        """P(y = k | X, data), the posterior's uncertainty integrated out: (M, K), columns as ``classes_``."""
+        """Predictive probability of each class, with the uncertainty of eta integrated out.
+
+        Returns
+        -------
+        array (M, K)
+            P(y = k | X, data); the columns are in the order of ``classes_``.
+        """
         return probabilities_of(self._predictive(X))
 
     @by_partition
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """log of ``predict_proba``."""
+        """Logarithm (M, K) of ``predict_proba``."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
     @by_partition
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class (M,)."""
+        """Most probable class of each row of X: array (M,) of labels."""
         check_is_fitted(self)
-        # the mean of a logistic is above 1/2 where the mean of its argument is above 0; of a mixture it need not be
+        # the mean of a logistic function is above 1/2 if the mean of its argument is above 0; not so for a mixture
         if self.classes_.size == 2 and self.integrated_ is None:
             return self.classes_[(np.asarray(self._predictive(X, mean_only=True).eta.mean) > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     @by_partition
     def decision_function(self, X: Any) -> np.ndarray:
-        """Two classes: the log odds (M,) of the second, ordered as ``predict_proba``. More: log probabilities (M, K).
+        """Log predictive odds (M,) of the second of two classes; for more classes log probabilities (M, K).
 
-        For the latent mean, whose order is another where the posterior is less sure, see ``latent_mean_and_variance``.
+        They order the rows as ``predict_proba`` does. The latent mean (``latent_mean_and_variance``) may order them
+        differently, because rows differ in their posterior variance.
         """
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if self.classes_.size == 2 else log_p
 
     @by_partition
     def predict_quantiles(self, X: Any, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
-        """Posterior quantiles of the class probabilities themselves: (M, Q) for the second of two classes, (M, K, Q).
+        """Posterior quantiles of the class probabilities.
 
-        They say how sure a probability is: 0.5 +- 0.01 is a coin, 0.5 +- 0.4 is ignorance.
+        They say how well a probability is known: 0.5 +- 0.01 is a fair coin, 0.5 +- 0.4 is ignorance.
+
+        Parameters
+        ----------
+        X : array (M, D)
+        quantiles : array (Q,), default (0.025, 0.5, 0.975)
+            Numbers between 0 and 1.
+
+        Returns
+        -------
+        array (M, Q) for the second of two classes, (M, K, Q) for more
         """
         levels = levels_of(type(self).__name__, quantiles)
         return probability_quantiles(self._predictive(X), levels)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
-        """Labels drawn from the posterior predictive distribution of each row: (M, n_samples)."""
+        """Draw labels (M, n_samples) from the predictive distribution of each row; rows are drawn independently."""
         return self._predictive(X).draws(int(n_samples), generator(random_state))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """The mean log predictive probability of the labels (larger is better, 0 is perfect).
+        """Mean log predictive probability of the labels y, in nats: 0 is perfect, larger is better.
 
-        A proper score: it rewards honest probabilities. For the share of correct labels use
-        ``sklearn.metrics.accuracy_score`` or ``scoring="accuracy"``.
+        This is a proper score, unlike the accuracy that other classifiers of scikit-learn return. For the share of
+        correct labels use ``sklearn.metrics.accuracy_score`` or ``scoring="accuracy"``.
         """
         return self._score(X, y, sample_weight)
 
 
 @dataclass(frozen=True)
 class Classes(Target):
-    """Labels of any kind: predictions are probabilities of them."""
+    """Target of a classifier: labels of any kind, whose predictions are probabilities."""
 
     @property
     def labels(self) -> np.ndarray:
@@ -139,7 +162,7 @@ class Classes(Target):
         given = np.asarray(unmasked(self.where, "y", y), dtype=object)
         n = new.probabilities.shape[0]
         if given.shape != (n,):
-            raise problem(self.where, f"y has shape {given.shape}", f"({n},): one label a row")
+            raise problem(self.where, f"y has shape {given.shape}", f"({n},): one label for each row")
         unknown = [label for label in given.tolist() if label not in place]
         if unknown:
             got = f"label {unknown[0]!r} was not seen in fit"
@@ -150,7 +173,7 @@ class Classes(Target):
 
 
 def class_weights(where: str, given: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray | None:
-    """The weight of each row times that of its label, by scikit-learn's ``class_weight``."""
+    """The weight of each row times the weight of its label (scikit-learn's ``class_weight``)."""
     if given is None:
         return weights
     labels, place, seen = np.unique(y, return_inverse=True, return_counts=True)
@@ -169,12 +192,12 @@ def class_weights(where: str, given: Any, y: np.ndarray, weights: np.ndarray | N
 
 
 def probabilities_of(new: Predictive) -> np.ndarray:
-    """P(y = k) (M, K), of sum 1 to the last digit."""
+    """P(y = k) (M, K), normalised so that each row sums to 1 up to rounding."""
     return new.probabilities / new.probabilities.sum(axis=1, keepdims=True)
 
 
 def probability_quantiles(new: Predictive, levels: np.ndarray) -> np.ndarray:
-    """Quantiles of the probabilities themselves: (M, Q) for the second of two classes, (M, K, Q) for more."""
+    """Quantiles of the class probabilities: (M, Q) for the second of two classes, (M, K, Q) for more."""
     if new.likelihood.n_predictors == 1:
         return new.mean_quantile(levels)
     n, C = new.parts[0].h.shape
@@ -190,7 +213,7 @@ def probability_quantiles(new: Predictive, levels: np.ndarray) -> np.ndarray:
 
 
 def _eta_draws(part: PredictivePart, rows: slice, normals: np.ndarray) -> np.ndarray:
-    """eta of some rows (n, S, C) from standard normals (S, C), of one part of a mixture."""
+    """Draws (n, S, C) of eta at some rows from standard normals (S, C), for one part of a mixture."""
     rho = part.rho[rows]
     if rho.ndim == 2:
         rho = rho[:, :, None] * np.eye(rho.shape[1])
@@ -199,10 +222,10 @@ def _eta_draws(part: PredictivePart, rows: slice, normals: np.ndarray) -> np.nda
 
 
 def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool) -> Classes:
-    """Labels as 0, ..., K-1, under the tightest treatment there is, or the one asked for.
+    """The target of labels y, encoded as 0, ..., K - 1, with the likelihood that ``bound`` names.
 
-    "best" is no bound for two classes, nor for more of them if ``joint``; else the tilted one. The level is the log
-    odds of the second of two classes, or the log shares (K,), centred; half a row is added to each class.
+    "best" is exact expectations for two classes, and for more if ``joint``; else the tilted bound. The level is the
+    log odds of the second of two classes, or the centred log shares (K,), with half a row added to each class.
     """
     check_classification_targets(y)
     labels = np.unique(y)
@@ -213,7 +236,7 @@ def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool
     choice(where, "bound", bound, BOUNDS)
     if bound == "best":
         bound = "exact" if K == 2 or joint else "tilted"
-    found: Likelihood = BernoulliLogit(bound) if K == 2 else MultinomialLogit(K, reference=None, bound=bound)
+    likelihood: Likelihood = BernoulliLogit(bound) if K == 2 else MultinomialLogit(K, reference=None, bound=bound)
     share = np.log(np.bincount(encoded, weights=weights, minlength=K) + 0.5)
     level = float(share[1] - share[0]) if K == 2 else share - share.mean()
-    return Classes(where, found, encoded.astype(np.float64), level, words=labels)
+    return Classes(where, likelihood, encoded.astype(np.float64), level, words=labels)

@@ -1,4 +1,4 @@
-"""What the count regressors share: exposure, and real targets taken with a warning."""
+"""The base classes of the regressors: predictive distributions of y, and Poisson counts with their exposure."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from .base import LatentGaussianEstimator, levels_of, validate_data, weights_of
 from .dask_rows import by_partition, in_partitions
 
 
-# -- What the regressors of any likelihood share: predictive distributions of y --------------------
-# The rows' own parameters (exposure, trials, event) come with every call and default to 1.
+# -- Regressors of any likelihood ------------------------------------------------------------------
+# Parameters of rows (exposure, trials, event) are given at every call and default to 1.
 def _has(method: str, what: str, holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether the estimator's likelihood is one of those; without it the method does not exist."""
+    """A check for ``available_if``: the method exists only if the likelihood of the estimator satisfies ``holds``."""
 
     def check(estimator: Any) -> bool:
         given = estimator.likelihood
-        own = known(given)
-        if own is not None and holds(own):
+        likelihood = known(given)
+        if likelihood is not None and holds(likelihood):
             return True
         words = " or ".join(f'"{word}"' for word, cls in WORDS.items() if holds(cls))
-        got = f"{method}() asks for {what}, and likelihood={given!r} has none"
+        got = f"{method}() needs {what}, and likelihood={given!r} has none"
         raise AttributeError(str(problem(type(estimator).__name__, got, words)))
 
     return check
 
 
 class Regression(RegressorMixin, LatentGaussianEstimator):
-    """The predictive distribution of y, as methods."""
+    """Base class of the regressors: methods for the predictive distribution of y."""
 
     likelihood: Any
     classes_: np.ndarray
 
-    @available_if(_has("predict_proba", "labels", lambda own: own.support == "levels"))
+    @available_if(_has("predict_proba", "labels", lambda likelihood: likelihood.support == "levels"))
     @by_partition
     def predict_proba(self, X: Any) -> np.ndarray:
-        """P(y = k | X, data) of labels: (M, K), columns as ``classes_``."""
+        """Predictive probabilities (M, K) of labels or ordered levels, with columns in the order of ``classes_``."""
         return self._predictive(X).probabilities
 
     @by_partition
     def predict_rate(self, X: Any, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
-        """Posterior quantiles (M, Q) of E[y | eta] itself, at exposure 1 and one trial: without the noise of y."""
+        """Posterior quantiles (M, Q) of the mean E[y | eta], without the noise of y, at exposure 1 and one trial."""
         return self._predictive(X).mean_quantile(levels_of(type(self).__name__, quantiles))
 
     @by_partition
@@ -63,13 +63,21 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Quantiles of the y that will be seen: (M, Q)."""
+        """Predictive quantiles (M, Q) of y, noise included.
+
+        Parameters
+        ----------
+        X : array (M, D)
+        quantiles : array (Q,), default (0.025, 0.5, 0.975)
+            Numbers between 0 and 1.
+        exposure, trials : float or array (M,), default 1
+        """
         return self._quantiles(X, quantiles, exposure=exposure, trials=trials)
 
-    @available_if(_has("predict_survival", "durations", lambda own: own.durations))
+    @available_if(_has("predict_survival", "durations", lambda likelihood: likelihood.durations))
     @by_partition
     def predict_survival(self, X: Any, times: Any) -> np.ndarray:
-        """P(T > t | X, data) of durations: (M,) for one time, (M, T) for several."""
+        """Survival probability P(T > t | X, data) of durations: array (M,) for one time t, (M, T) for T times."""
         return self._predictive(X).survival(times)
 
     def sample_y(
@@ -80,7 +88,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Joint draws of the posterior predictive distribution: (M, n_samples), each column one draw of all rows."""
+        """Draw y (M, n_samples) from the posterior predictive distribution; each column is a joint draw of all rows."""
         return self._joint_draws(X, n_samples, random_state, exposure=exposure, trials=trials)
 
     def score(
@@ -92,10 +100,10 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         trials: ArrayLike | None = None,
         event: ArrayLike | None = None,
     ) -> float:
-        """The mean log predictive density of y (larger is better); rows with y = NaN do not count.
+        """Mean log predictive density of y, in nats (larger is better); rows with y = NaN do not count.
 
-        The density of a censored row is the probability to last longer. Exposure, trials and event that fit was given
-        are needed here too: without them exposure 1, one trial and an event that happened are assumed, with a warning.
+        The density of a censored row is its probability of lasting longer. Exposure, trials and event that were given
+        to ``fit`` are needed here too; if one is missing its default of 1 is used, with a warning.
         """
         check_is_fitted(self)
         rows = {"exposure": exposure, "trials": trials, "event": event}
@@ -110,24 +118,30 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
 
 # -- Counts ----------------------------------------------------------------------------------------
 class Counts(Regression):
-    """Counts y ~ Poisson(exposure * exp(eta))."""
+    """Base class of the Poisson regressors: y ~ Poisson(exposure * exp(eta))."""
 
     likelihood = "poisson"
 
     @stated("checkpoint")
     def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
-        """Fit, and learn the kernel, or the variance of the coefficients.
+        """Fit the regressor, and learn its kernel or the prior variance of its coefficients.
 
         Parameters
         ----------
-        X : array (N, D); scipy sparse too for a linear model, and a Dask array or dataframe
-        y : counts (N,)
-            Real numbers >= 0 are taken, with a warning.
-        exposure : array (N,), optional
-            What each count is relative to: expected counts, person-years, area. Default: 1.
+        X : array or data frame (N, D)
+            A linear model also takes scipy sparse matrices. Dask arrays and dataframes are fitted by passes.
+        y : array (N,)
+            Counts 0, 1, 2, ...; real numbers >= 0 are accepted with a warning.
+        exposure : array (N,), default 1
+            What each count is relative to: expected counts, person-years, area.
         sample_weight : array (N,), optional
+            Multiplies the log-likelihood of each row: 2 counts the row twice, 0 leaves it out.
         checkpoint : path, optional
-            Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
+            For Dask collections: file in which the state of the fit is kept, from which the same call resumes.
+
+        Returns
+        -------
+        self
         """
         if in_partitions(type(self).__name__, X, checkpoint):
             return self._fit_partitions(X, y, sample_weight, checkpoint, exposure=exposure)
@@ -136,7 +150,7 @@ class Counts(Regression):
         return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)
 
     def _read_partitions(self, values: ValueCounts) -> tuple[Target, None]:
-        """The target of rows in partitions, from their different counts."""
+        """The target of a Dask collection, from its different counts."""
         name = type(self).__name__
         y = numeric(name, "y", values.y)
         if y.min() < 0.0:
@@ -145,7 +159,19 @@ class Counts(Regression):
 
     @by_partition
     def predict(self, X: Any, exposure: ArrayLike | None = None, return_std: bool = False) -> Any:
-        """The expected count (M,), the posterior's uncertainty integrated out; also the sd of the count to be seen."""
+        """Predictive mean of the counts, with the uncertainty of the rate integrated out.
+
+        Parameters
+        ----------
+        X : array (M, D)
+        exposure : float or array (M,), default 1
+        return_std : bool, default False
+            Also return the predictive standard deviation of the counts.
+
+        Returns
+        -------
+        mean : array (M,), or (mean, sd) with ``return_std``
+        """
         new = self._predictive(X, exposure=exposure)
         return (new.mean, np.sqrt(new.variance)) if return_std else new.mean
 
@@ -156,17 +182,17 @@ class Counts(Regression):
 
 
 def read_counts(where: str, y: ArrayLike, exposure: ArrayLike | None, weights: Any) -> Target:
-    """Counts, or real numbers >= 0 with a warning, and what they are relative to."""
+    """The Poisson target of counts (real numbers >= 0 with a warning) and their exposure."""
     y = np.asarray(y, dtype=np.float64)
     if (y < 0).any():
         raise problem(where, f"y{first_value(y < 0, y)} is negative", "counts 0, 1, 2, ...")
     integer = bool((y == np.floor(y)).all())
     if not integer:
         warnings.warn(
-            f"{where}: y is not whole numbers everywhere; it is taken as a quasi-Poisson target, and elbo_ is then "
-            "no log probability of the data.",
+            f"{where}: y is not whole numbers everywhere; it is taken as a quasi-Poisson target, so elbo_ does not "
+            "bound the log probability of the data.",
             UserWarning,
             stacklevel=3,
         )
-    found = Poisson(None if exposure is None else vector(where, "exposure", exposure, y.shape[0]), integer=integer)
-    return Target(where, found, y, found.level(y, weights))
+    likelihood = Poisson(None if exposure is None else vector(where, "exposure", exposure, y.shape[0]), integer=integer)
+    return Target(where, likelihood, y, likelihood.level(y, weights))

@@ -53,8 +53,8 @@ def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
     if isinstance(X, RowsElsewhere):
         return True
     if checkpoint is not None and not is_partitioned(X):
-        got = "checkpoint meets a table in memory"
-        raise problem(where, got, "a Dask array or dataframe", "A fit in memory is over in seconds: leave it out.")
+        got = "checkpoint with a table in memory"
+        raise problem(where, got, "a Dask array or dataframe", "A fit in memory takes seconds: leave it out.")
     return is_partitioned(X)
 
 

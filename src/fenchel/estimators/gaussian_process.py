@@ -1,4 +1,4 @@
-"""Gaussian processes with the interface of scikit-learn's: kernels in, certificates out."""
+"""Gaussian process estimators with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DEVICE_ADVICE = (
 
 @dataclass(eq=False, repr=False)
 class GaussianProcessEstimator(LatentGaussianEstimator):
-    """What Gaussian processes share: their parameters, and the fit of a target."""
+    """Base class of the Gaussian process estimators: their parameters, and the fit of a target."""
 
     kernel: Any = None
     _: KW_ONLY
@@ -66,7 +66,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
-        """Fit, and learn a kernel that is ours alone: the user's is never changed."""
+        """Fit, and learn a copy of the kernel: the user's own kernel is never changed."""
         from .inducing_latent import approximations, check_points
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
@@ -80,7 +80,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             if not latent.approximates:
                 n_theta = kernel.n_dims if self.optimizer else 0
                 announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)
-            # what is said of a fit that is not the last one is of no use
+            # warnings of a trial are kept back, and given only if it turns out to be the last fit
             quiet = warnings.catch_warnings(record=True) if latent.is_trial else nullcontext()
             with says_when_full(name, latent.device, _DEVICE_ADVICE), quiet as heard:
                 self._learn(target, latent, weights, learned, self.n_restarts_optimizer, self.random_state, own)
@@ -96,7 +96,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         return self
 
     def _process(self, X: np.ndarray, target: Target, weights: Any) -> tuple[KernelLatent, Any]:
-        """The process, and its kernel as given or chosen by the evidence, in the units of y."""
+        """The latent process, and its kernel (given, or chosen by the evidence) in the units of y."""
         name, own, units = type(self).__name__, self._learns_likelihood, self._units
         device = find_device(name, self._tensor_device if self.device is None else self.device)
         if not callable(self.optimizer):
@@ -132,14 +132,14 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         return latent, kernel
 
     def _check_warm(self, n_functions: int) -> None:
-        """Whether the kernel of the last fit, where a warm start begins, is one of such classes and columns."""
+        """Refuse a warm start from a kernel of other classes or of other categorical columns."""
         n, of_columns = len(kernels_of(self.kernel_)), is_of_columns(kernels_of(self.kernel_))
         if n not in (1, n_functions) or of_columns != (self._levels is not None or is_of_columns(self.kernel)):
             got = f"warm_start=True, and kernel_ = {self.kernel_} is of other classes or columns of levels"
             raise problem(type(self).__name__, got, "X and y of the same kind", "Fit a clone, or warm_start=False.")
 
     def _reported(self, latent: KernelLatent, kernel: Any) -> None:
-        """The kernel as learned, and what an approximation costs."""
+        """Set ``kernel_``, ``mean_`` and the attributes of an approximation."""
         self.mean_ = self.mean if callable(self.mean) else latent.mean + self._shift
         self._trend_moments = None
         names = names_of(kernel)  # without the units of y
@@ -160,11 +160,11 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     @property
     def _own_optimizer(self) -> Any:
-        """The user's function, where learning is by one."""
+        """The user's function, if ``optimizer`` is one."""
         return self.optimizer if callable(self.optimizer) else None
 
     def _whole_theta(self, theta: np.ndarray) -> np.ndarray:
-        """That of one kernel is one for each class, as in scikit-learn."""
+        """Repeat the theta of one kernel for each class, as scikit-learn does."""
         kernels = kernels_of(self.kernel_)
         same = len(kernels) > 1 and all(one.n_dims == theta.size for one in kernels)
         return np.tile(theta, len(kernels)) if same else theta
@@ -173,7 +173,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self.kernel_ = at_theta(self.kernel_, theta)
 
     def _take(self, found: Learned, target: Target, latent: KernelLatent) -> None:
-        """Keep what a fit of partitions found."""
+        """Set the fitted attributes from the fit of a Dask collection."""
         self._target, self._latent, self._weights, self.integrated_ = target, latent, None, None
         self._keep(found, latent.family())
         self._reported(latent, latent.kernel)
@@ -181,14 +181,14 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     def save(self, path: Any) -> Any:
         check_is_fitted(self)
         if self._latent.in_partitions:
-            got = "a Gaussian process of rows in partitions cannot be saved"
-            raise problem("save", got, "a fit in memory", "pickle and joblib keep it.")
+            got = "a Gaussian process fitted to a Dask collection cannot be saved"
+            raise problem("save", got, "a fit in memory", "Use pickle or joblib.")
         return super().save(path)
 
     save.__doc__ = LatentGaussianEstimator.save.__doc__
 
     def summary(self) -> str:
-        """A page on the fit: how far it is from the best Gaussian, and what an approximation of the process costs."""
+        """A text summary of the fit: its certificate, and the error of the approximation if there is one."""
         check_is_fitted(self)
         lines = [f"  {'approximation':<22}{line}" for line in self._latent.sentences()]
         chosen = [f"Approximated by {self._latent.reason}"] if self._latent.reason else []
@@ -259,119 +259,115 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
-    """Gaussian process classification: binary, or all classes jointly by one softmax.
+    """Gaussian process classification: binary, or of several classes jointly by a softmax.
 
-    A replacement for ``sklearn.gaussian_process.GaussianProcessClassifier`` with one import changed. The approximation
-    is the best Gaussian in Kullback and Leibler's sense rather than Laplace's, and every fit carries a proof of
-    convergence.
+    It replaces ``sklearn.gaussian_process.GaussianProcessClassifier`` with one import changed. The posterior of the
+    latent function is the Gaussian nearest in Kullback-Leibler divergence rather than Laplace's, and every fit has a
+    certificate of convergence.
 
-    With more than two classes the evidence is a bound that loosens as the latent variance grows, so that the variance
-    of a learned kernel tends to be smaller than the one that predicts best. Where that matters keep it,
-    ``ConstantKernel(v, "fixed") * RBF(...)``, with v chosen by cross-validation.
+    With more than two classes the evidence is a lower bound that becomes looser as the latent variance grows, so the
+    learned variance of the kernel tends to be smaller than the one that predicts best. If that matters, choose the
+    variance v by cross-validation and fix it: ``ConstantKernel(v, "fixed") * RBF(...)``.
 
     Parameters
     ----------
-    kernel : kernel of sklearn.gaussian_process.kernels, or a list of K of them, optional
-        One for all classes; or one for each of more than two, in the order of ``classes_``, whose hyperparameters are
-        learned by themselves. Default: a constant times a kernel that the evidence chooses, its parameters learned
-        (scikit-learn's own default learns nothing): RBF, unless Matern of 5/2, 3/2 or 1/2 gains two nats, with one
-        length, which starts at a share of the typical distance between rows; columns as they are, or divided by their
-        standard deviations
-        (``ScaledRBF``, ``ScaledMatern``) where that gains two nats; a length for each of at most 30 columns where these
-        gain two nats and one more for each beyond the first, with ten rows a column. The log of each is then a priori
-        N(its start, 2^2). ``kernel_choice_`` says by how much. More than 500 different rows choose by 500 of them,
-        fewer than 50 have an RBF.
-    optimizer : "fmin_l_bfgs_b", None or callable
-        Learn the kernel's free hyperparameters by the evidence, or keep them. A function ``optimizer(obj_func,
-        initial_theta, bounds)`` returns theta and the value there, as in scikit-learn; theta goes on with the
-        likelihood's own parameters where they are learned.
-    n_restarts_optimizer : int
-        Further starts within the kernel's bounds.
-    n_jobs : int, None or Dask client
-        Who runs restarts, and fits over which ``integrate`` integrates, side by side. One start needs no more than one.
-    kernel_per_class : bool
-        Whether each of more than two classes has a copy of ``kernel`` with hyperparameters of its own, which start
-        where those of one for all do. Not through inducing points.
-    categorical_features : "from_dtype", None or sequence of names, numbers or booleans
-        The columns of X whose values are levels, as in scikit-learn's ``HistGradientBoostingClassifier``; "from_dtype":
-        the categories and text of a data frame. Booleans are 0 and 1 unless they are named. ``kernel`` is that of the
-        other columns. Each level has a function of its own about one that all share (``Exchangeable``), and an
-        intercept (``LevelEffect``); a level that ``fit`` has not seen is one more draw. A kernel with parts
-        ``OnColumns`` is taken as it is.
-    class_weight : None, "balanced" or dict of label to weight
-        Multiplies the weight of each row by that of its label; "balanced": N / (K times the number of its rows).
-    fit_intercept : bool
-        Add a constant to the latent function, integrated out: a priori N(mean_, intercept_variance), one a class for
-        several. Without it a kernel that falls to 0 far from the data predicts even odds there.
-    intercept_variance : float
-        Never learned; wide on the scale of log odds.
-    mean : None, "zero", "constant", "linear", float or callable
-        The prior mean of the latent function. "constant" is what None is with ``fit_intercept``: the log odds of all
-        rows, and a constant about them. "zero": 0 and no constant. "linear": the constant and a slope for each column,
-        a priori N(0, slope_variance / sd_d^2) for a column of standard deviation sd_d; both are integrated out exactly,
-        and go on beyond the rows of ``fit`` with the uncertainty that they have (``coef_``). A number, or a function of
-        X (M, D) that gives (M,) or (M, K), is the mean of the constant, or without one of the function.
-    slope_variance : float
-        Of mean="linear"; never learned.
-    bound : {"best", "exact", "tilted", "log-sum"}
-        "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
-        "exact" is open to more classes too, up to some hundred rows: all latents of all classes are one system.
-        "log-sum" is the paper's bound.
-    warm_start : bool
-        Start the next ``fit`` at the kernel of the last.
-    copy_X_train : bool
-    tol : float
-        Relative duality gap of every fit.
+    kernel : kernel of sklearn.gaussian_process.kernels, or list of K kernels, default None
+        One kernel for all classes, or for K > 2 a list with one kernel for each, in the order of ``classes_``. None: a
+        constant times a kernel chosen by the evidence, with learned parameters (scikit-learn's default learns nothing).
+        It is an RBF, unless a Matern kernel with nu = 5/2, 3/2 or 1/2 has two nats more evidence. It has one length
+        scale, which starts at a share of the typical distance between rows. Columns are divided by their standard
+        deviations (``ScaledRBF``, ``ScaledMatern``) if that gains two nats. Each of at most 30 columns has its own
+        length scale if there are ten rows for each column and the gain is two nats, and one more for every length
+        scale beyond the first; the prior of a log length scale is then N(its start, 2^2). The choice uses at most 500
+        different rows, and with fewer than 50 it is the RBF. ``kernel_choice_`` shows the evidence.
+    optimizer : "fmin_l_bfgs_b", None or callable, default "fmin_l_bfgs_b"
+        Learn the free hyperparameters of the kernel by the evidence, or keep them (None). A function
+        ``optimizer(obj_func, initial_theta, bounds)`` returns theta and the value there, as in scikit-learn; theta ends
+        with the parameters of the likelihood if they are learned.
+    n_restarts_optimizer : int, default 0
+        Number of further starts, drawn within the bounds of the kernel.
+    n_jobs : int, None or Dask client, default None
+        Workers for the restarts and for the fits of ``integrate``.
+    kernel_per_class : bool, default False
+        Whether each of K > 2 classes has its own copy of ``kernel``. Not available with inducing points.
+    categorical_features : "from_dtype", None or sequence of names, numbers or booleans, default "from_dtype"
+        The columns of X that hold levels, as in scikit-learn's ``HistGradientBoostingClassifier``; "from_dtype": the
+        columns of categories or text of a data frame. Booleans are the numbers 0 and 1 unless they are named here.
+        ``kernel`` applies to the other columns. Each level has its own function about a shared one (``Exchangeable``)
+        and an intercept (``LevelEffect``); a new level is a new draw from the same prior. A kernel with parts
+        ``OnColumns`` is used as it is.
+    class_weight : None, "balanced" or dict of label to weight, default None
+        Multiplies the weight of each row by the weight of its label; "balanced": N / (K * rows with that label).
+    fit_intercept : bool, default True
+        Add a constant with prior N(mean_, intercept_variance) to the latent function, one for each of several classes.
+        It is integrated out. Without it predictions far from the data tend to even odds.
+    intercept_variance : float, default 10.0
+        Prior variance of the constant, in squared log odds; not learned.
+    mean : None, "zero", "constant", "linear", float or callable, default None
+        Prior mean of the latent function. "constant" (None with ``fit_intercept``): the log odds of all rows, plus the
+        constant. "zero": 0, without a constant. "linear": the constant and a slope for each column, with prior
+        N(0, slope_variance / sd_d^2) for a column of standard deviation sd_d; both are integrated out. A number, or a
+        function of X (M, D) that returns (M,) or (M, K): the mean of the constant, or of the function without one.
+    slope_variance : float, default 10.0
+        Prior variance of the slopes of mean="linear"; not learned.
+    bound : {"best", "exact", "tilted", "log-sum"}, default "best"
+        Treatment of the likelihood. "exact": exact expectations, no bound; for more than two classes up to some hundred
+        rows. "tilted": the tightest convex bound. "log-sum": the bound of the paper. "best": "exact" for two classes,
+        "tilted" for more.
+    warm_start : bool, default False
+        Start the next ``fit`` at the kernel of the last one.
+    copy_X_train : bool, default True
+        Whether ``X_train_`` is a copy of X.
+    tol : float, default 1e-10
+        Relative duality gap at which every fit ends.
     random_state : int, RandomState or None
-        Of the restarts.
-    progress : bool
-        Draw a live line while fitting.
-    integrate : None, True, "grid" or "ccd"
-        Integrate over the kernel's hyperparameters (``fenchel.integrate``): predictions are then mixtures
-        over fits at many of them. Each log of one is a priori N(its start, 2^2), which ``theta_`` is learned under
-        too.
-    approximation : "auto", None, "inducing" or "neighbours"
-        "inducing": the function is seen through M points, at a cost that grows with N M^2; a bound says how much of the
-        elbo that loses against the process itself. "neighbours": the value at each row is given those at its nearest
-        rows alone (Vecchia); for short lengths in one to three columns, without a bound. None: the process itself, N^3.
-        "auto": inducing points for more than 2,000 rows; neighbours in at most three columns where 800 points cost more
-        than ten times ``loss``.
-    n_inducing : "auto", int or array (M, D)
-        How many points; "auto": doubled from 100 until the bound is below ``loss``, or a step of the search would take
-        some seconds, or to 2,000; or the points.
+        Seed of the restarts.
+    progress : bool, default False
+        Show a progress line.
+    integrate : None, True, "grid" or "ccd", default None
+        Integrate over the hyperparameters of the kernel (``fenchel.integrate``): predictions are then mixtures over
+        several fits. The prior of each log hyperparameter is N(its start, 2^2), also for ``theta_``.
+    approximation : "auto", None, "inducing" or "neighbours", default "auto"
+        None: the exact process, with cost N^3. "inducing": through M inducing points, with cost N M^2 and a bound on
+        the loss of elbo. "neighbours": each row given its nearest rows (Vecchia), for short length scales in one to
+        three columns, without a bound. "auto": inducing points for more than 2,000 rows, or neighbours if there are at
+        most three columns and 800 points lose more than ten times ``loss``.
+    n_inducing : "auto", int or array (M, D), default "auto"
+        The inducing points or their number. "auto" doubles 100 until the loss is below ``loss``, a step of the search
+        would take some seconds, or there are 2,000.
     loss : float, optional
-        Nats of elbo that the points may cost. Default: a thousandth of a nat a row, which moves a mean log score by
-        less than is ever told.
-    n_neighbors : int
-        Of "neighbours": how many rows each one is conditioned on. The time grows with the square; with all but one of
-        the rows it is the process itself.
-    device : None, "cuda", "cuda:0", "cpu", ...
-        Where torch computes the fit and predictions, in float64; None: numpy, or the GPU that X is on. Matrices of the
-        rows stay there, answers are numpy's.
+        Nats of elbo that inducing points may lose. Default: a thousandth of a nat for each row.
+    n_neighbors : int, default 20
+        Number of rows on which "neighbours" conditions each row. The time grows with its square.
+    device : None or str such as "cuda" or "cpu", default None
+        Device on which torch fits and predicts, in float64. None: numpy, or the GPU that holds X. Results are arrays of
+        numpy.
 
     Attributes
     ----------
-    kernel_ : the kernel with its learned hyperparameters
-        With a kernel for each class a ``CompoundKernel`` of scikit-learn's; ``kernel_.kernels`` has them.
+    kernel_ : kernel
+        The kernel with its learned hyperparameters; with a kernel for each class a ``CompoundKernel``.
     coef_, coef_std_ : arrays (1, D) or (K, D)
-        Posterior means and standard deviations of the slopes of mean="linear", for X as it is.
+        Posterior means and standard deviations of the slopes of mean="linear", in the units of X.
     intercept_, intercept_std_ : arrays (1,) or (K,)
-        Of eta at x = 0 without the function of the kernel.
+        Posterior mean and standard deviation of the prior mean at x = 0.
     kernel_choice_ : DataFrame or None
-        What was tried where no kernel is given: kernel, lengths, scaled (columns in units of their standard
+        The kernels that were compared for kernel=None: kernel, lengths, scaled (columns divided by their standard
         deviations), log evidence, chosen.
     integrated_ : Integrated or None
-        The posterior over the hyperparameters too; ``integrated_.theta`` has theirs.
+        The posterior over the hyperparameters, with ``integrate``.
     mean_ : float or array (K,)
-        The prior mean: with an intercept the log odds of all rows, or the logs of the classes' shares; 0 without one.
+        Prior mean of the constant: with an intercept the log odds of all rows, or centred log shares; else 0.
     classes_, n_classes_, X_train_, n_features_in_, feature_names_in_
+        As in scikit-learn.
     approximation_loss_ : float
-        How far ``elbo_`` is below that of the process itself, at most; 0 without an approximation, infinite where no
-        bound is known, as by neighbours.
+        Upper bound on the elbo of the exact process minus ``elbo_``, in nats: 0 without an approximation, infinite for
+        neighbours.
     approximation_ : DataFrame or None
-        n_inducing, elbo, bound, standard_error (0: proved; else an estimate from sampled rows) and seconds. By
-        neighbours: n_neighbors, elbo and seconds, of the fit and with twice as many at its theta.
-    elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
+        Of inducing points: n_inducing, elbo, bound, standard_error (0 if the bound is proved, else it is estimated from
+        sampled rows) and seconds. Of neighbours: n_neighbors, elbo and seconds, also with twice as many.
+    elbo_, gap_, n_iter_, solution_, theta_, converged_
+        See ``LatentGaussianEstimator``.
 
     Examples
     --------
@@ -391,24 +387,27 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GaussianProcessPoissonRegressor(GaussianProcessEstimator, Counts):
-    """Counts with a Gaussian process for the log rate: y ~ Poisson(exposure * exp(f(x))).
+    """Poisson regression whose log rate is a Gaussian process: y ~ Poisson(exposure * exp(f(x))).
 
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
     random_state, progress, integrate, approximation, n_inducing, loss, n_neighbors, device, n_jobs, slope_variance
     categorical_features
-        As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
-    mean : "rate", "zero", "constant", "linear", float or callable
-        The prior mean of the log rate: that of the overall rate, or as in ``GaussianProcessClassifier``.
+        As in ``GaussianProcessClassifier``; the intercept is that of the log rate.
+    mean : "rate", "zero", "constant", "linear", float or callable, default "rate"
+        Prior mean of the log rate. "rate": the log of the overall rate; the others as in ``GaussianProcessClassifier``.
 
     Attributes
     ----------
-    kernel_, kernel_choice_, mean_, X_train_, n_features_in_, feature_names_in_
-    coef_, coef_std_ : arrays (D,), of mean="linear"
+    kernel_, kernel_choice_, mean_, X_train_, approximation_, approximation_loss_, n_features_in_, feature_names_in_
+        As in ``GaussianProcessClassifier``.
+    coef_, coef_std_ : arrays (D,)
+        Posterior means and standard deviations of the slopes of mean="linear".
     intercept_, intercept_std_ : float
-    approximation_, approximation_loss_
-    elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
+        Posterior mean and standard deviation of the prior mean at x = 0.
+    elbo_, gap_, n_iter_, solution_, theta_, converged_
+        See ``LatentGaussianEstimator``.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""What eta is: X read into a family of priors, and eta at new rows.
+"""The contract of a latent: the half of an estimator that models eta as a function of X.
 
-Half of an estimator; its target (``inputs/observations.py``) is the other. A latent makes its family, says how its
-hyperparameters are learned, and gives the mean and variance of eta at new rows, a block of them at a time where whole
-ones would not fit.
+The other half is the target (``inputs/observations.py``), which models y given eta. A latent makes the family of
+priors for the rows of X, learns its hyperparameters, and predicts eta at new rows, in blocks if memory requires it.
 """
 
 from __future__ import annotations
@@ -22,34 +21,35 @@ from ..posterior import Posterior
 from ..predictive import Predictive
 from ..priors.base import NewRows
 
-# -- Estimators whose hyperparameters are integrated out: y at new rows as a mixture over theta ----
+# -- Hyperparameters integrated out: predictions are mixtures over theta ----------------------------
 F = TypeVar("F", bound=Family)
-_WEAK = 2.0  # sd of the log of a hyperparameter that has no prior, about where it starts
+DEFAULT_PRIOR_SD = 2.0  # sd of the default prior of a log hyperparameter about its start
 
 
 def with_prior(family: F, entries: Sequence[int] | None = None, centre: np.ndarray | None = None) -> F:
-    """The family, each entry of theta, or some, N(start, 2^2) where it states no prior: a flat one has no integral.
+    """The family with the prior N(start, 2^2) on entries of theta, if it has no prior: a flat one has no integral.
 
-    ``centre`` (n_theta,) is in the place of the start.
+    entries : the places in theta; default: all
+    centre : array (n_theta,), in place of the start
     """
     if family._log_prior is None:
         which = range(family.theta.size) if entries is None else entries
         about = family.theta if centre is None else centre
-        family._log_prior = independent({i: Normal(float(about[i]), _WEAK) for i in which})
+        family._log_prior = independent({i: Normal(float(about[i]), DEFAULT_PRIOR_SD) for i in which})
     return family
 
 
 def integrated(
-    target: Target, family: Family, found: Learned, weights: Any, own: bool, method: Any, n_jobs: Any
+    target: Target, family: Family, result: Learned, weights: Any, own: bool, method: Any, n_jobs: Any
 ) -> Integrated:
-    """The posterior over theta too, about what was learned."""
+    """The posterior over theta and eta, integrated about the learned theta."""
     word = "auto" if method is True else method
-    options = {"weights": weights, "learn_likelihood": own, "mode": found, "method": word, "n_jobs": n_jobs}
+    options = {"weights": weights, "learn_likelihood": own, "mode": result, "method": word, "n_jobs": n_jobs}
     return integrate(target.likelihood, family, target.y, **options)
 
 
 def mixed(posterior: Integrated, target: Target, latent: Latent, table: Any, rows: dict[str, Any]) -> Predictive:
-    """y at the rows of a table."""
+    """Predictive distribution of y at the rows of ``table``, a mixture over theta."""
     etas = [
         part.at(latent.new_rows(theta, table)) for part, theta in zip(posterior.answers, posterior.thetas, strict=True)
     ]
@@ -60,7 +60,7 @@ def mixed(posterior: Integrated, target: Target, latent: Latent, table: Any, row
 
 
 def reported_moments(new: Predictive, shifts: list[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of eta as reported, which each theta has ``shifts`` above eta as fitted."""
+    """Mean and variance of eta as reported: at each theta it is eta as fitted plus an entry of ``shifts``."""
     parts = [NormalMarginals(part.h + shift, part.rho) for part, shift in zip(new.parts, shifts, strict=True)]
     both = Mixture([part.weight for part in new.parts], parts)
     return both.mean, both.variance
@@ -71,42 +71,42 @@ Moments = tuple[np.ndarray, np.ndarray]
 
 
 class Latent(ABC):
-    """A family of priors for the rows of a fit, and what it says of others."""
+    """A family of priors of eta at the rows of a fit, and the prediction of eta at new rows."""
 
-    in_partitions = False  # whether the rows of the fit are elsewhere, and it cannot be stated without them
-    reason: str = ""  # why the prior is approximated as it is, where "auto" decided
-    roots: list[np.ndarray] | None = None  # T T' = Cov of the weights, where prediction needs no rows of the fit
+    in_partitions = False  # whether the rows of the fit are in Dask partitions, so that they cannot be saved
+    reason: str = ""  # why approximation="auto" chose this approximation of the prior
+    roots: list[np.ndarray] | None = None  # T with T T' = Cov of the weights, if these alone suffice for prediction
 
     @abstractmethod
     def family(self) -> Family:
-        """The prior of eta at the rows of the fit, with hyperparameters; a new one at every call."""
+        """A new family of priors of eta at the rows of the fit, with its hyperparameters."""
 
     @abstractmethod
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
-        """Where to predict; theta may go on with the likelihood's own parameters."""
+        """New rows as the posterior predicts them; theta may end with the parameters of the likelihood."""
 
     def rows(self) -> Any:
-        """X of the fit, where the latent holds it: an array or a scipy sparse matrix; else None."""
+        """X of the fit, an array or a scipy sparse matrix, if the latent keeps it; else None."""
         return None
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
-        """Learn the hyperparameters, and with ``own`` those of the likelihood."""
+        """Learn the hyperparameters, with ``own`` also the parameters of the likelihood."""
         return learn(target.likelihood, family, target.y, learn_likelihood=own, **options)
 
     def fitted(self, target: Target, family: Family, **options: Any) -> Learned:
-        """The fit at the hyperparameters where the family stands."""
+        """Fit at the current hyperparameters of the family, without learning them."""
         return fitted_at(target, family, family.theta, **options)
 
     def after(self, family: Family) -> Family:
-        """The family as it was learned: through other points, say."""
+        """The family after learning, which may have changed it: for example its inducing points."""
         return family
 
     def sentences(self) -> list[str]:
-        """What a summary says of an approximation of the prior."""
+        """Lines of ``summary`` about the approximation of the prior."""
         return []
 
     def blocks(self, table: Any) -> Iterable[Any]:
-        """New rows, as many at a time as may be looked at together."""
+        """New rows in blocks whose temporaries fit in memory."""
         return [table]
 
     def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: Any) -> np.ndarray:
@@ -128,9 +128,10 @@ class Latent(ABC):
         return eta + offset[:, None] + np.sqrt(own)[:, None] * rng.standard_normal(eta.shape)
 
     def moments(self, posterior: Posterior, theta: np.ndarray, table: Any, mean_only: bool = False) -> Moments:
-        """Mean and variance of eta at new rows, (M,) or (M, C); with ``mean_only`` the variance is left 0.
+        """Mean and variance of eta at new rows, arrays (M,) or (M, C).
 
-        Where the predictors of a row are correlated, their covariance (M, C, C) in place of the variance.
+        With ``mean_only`` the variance is not computed and is 0. If the C predictors of a row are correlated, their
+        covariance (M, C, C) takes the place of the variance.
         """
         parts: list[tuple[Array, Array]] = []
         for rows in self.blocks(table):
@@ -146,8 +147,8 @@ class Latent(ABC):
 
 
 def fitted_at(target: Target, family: Family, theta: np.ndarray, **options: Any) -> Learned:
-    """The fit at a theta that is not searched for by its elbo."""
+    """Fit at a given theta, without a search."""
     evidence = Evidence(target.likelihood, family, target.y, own=False, **options)
     fit = evidence.fit(theta)
-    where = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
-    return Learned(*where, likelihood=target.likelihood, prior=evidence.prior)
+    fields = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
+    return Learned(*fields, likelihood=target.likelihood, prior=evidence.prior)

@@ -1,11 +1,11 @@
 """Bayesian generalised linear models: eta = sum_d w_d (x_d - mean_d) / sd_d + b, w_d ~ N(0, v_{g(d)}).
 
-    "ridge"   one v for all coefficients        "ard"   one v for each, as far apart as the evidence warrants
+    "ridge"   one v for all coefficients        "ard"   one v for each coefficient, learned with a common prior
 
-Columns are centred and scaled inside, so that a fit does not depend on their units and the prior of the intercept b is
-one at the middle of the data; coefficients are reported for X as it is. The work is done with L x L matrices, L =
-features + 1, so that rows may be millions: a Newton iteration is a few passes over X, of which no copy is made. The
-variance of the intercept is not learned.
+Columns are centred and scaled internally, so that the fit does not depend on their units and the intercept b has its
+prior at the mean of X; coefficients are reported for X as it is. Matrices are L x L, with L = features + 1, and X is
+not copied: a Newton iteration is a few passes over X, so there may be millions of rows. The prior variance of the
+intercept is not learned.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from .dask_rows import fit_partitioned
 from .latent import Latent, Moments, fitted_at
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
-_MODES = 3000  # coefficients of all classes up to which a variance is found by Laplace's evidence
+_LAPLACE_COEFFICIENTS = 3000  # coefficients of all classes up to which the variance is learned by Laplace's evidence
 
 
 class WeightsLatent(Latent):
-    """eta = sum_d w_d (x_d - shift_d) / unit_d + b, the weights with variances in groups.
+    """eta = sum_d w_d (x_d - shift_d) / unit_d + b, with prior variances of the weights w in groups.
 
     Parameters
     ----------
-    columns : (shift, what rounding took from it, unit), arrays (D,)
+    columns : (shift, rounding error of shift, unit), arrays (D,)
     constant : array (D,) of bool
-        Columns of which nothing is left.
+        Columns that are constant, so that nothing remains after centring.
     X : array (N, D) or scipy sparse
     groups, variance, mean : arrays (L,)
-        As in ``WeightVariances``; one more than columns where there is an intercept.
+        As in ``WeightVariances``; L is D, or D + 1 with an intercept.
     **options : of ``WeightVariances``
     """
 
-    by_mode: bool = False  # whether the variance is learned by Laplace's evidence
+    by_mode: bool = False  # whether the variance is learned by Laplace's evidence rather than the elbo
 
     def __init__(
         self, columns: Any, constant: Any, X: Any, groups: Any, variance: Any, mean: Any, **options: Any
@@ -63,9 +63,9 @@ class WeightsLatent(Latent):
         self.columns, self.groups, self.variance, self.mean, self.options = columns, groups, variance, mean, options
         self.constant, self.design, self.X = constant, self.standardized(X), X
         self.design.drop(constant)
-        self.settled = self.design.shape[0] >= self.design.shape[1]  # whether prediction needs the weights alone
-        self.spread: float | None = None  # of the log variances, where each weight has its own
-        self.roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
+        self.settled = self.design.shape[0] >= self.design.shape[1]  # whether the weights suffice for prediction
+        self.spread: float | None = None  # standard deviation of the log variances, for prior="ard"
+        self.roots: list[np.ndarray] | None = None  # T with T T' = Cov of the weights; None with more weights than rows
 
     def rows(self) -> Any:
         return self.X
@@ -88,33 +88,33 @@ class WeightsLatent(Latent):
             likelihood, family = self._begin(target, own, options["weights"]), self.family()
         if n_groups < 2:
             return learn(likelihood, family, y, learn_likelihood=own, **options)
-        found = learn_relevance(likelihood, cast(WeightVariances, family), y, learn_likelihood=own, **options)
-        self.spread = found.width
-        return found
+        result = learn_relevance(likelihood, cast(WeightVariances, family), y, learn_likelihood=own, **options)
+        self.spread = result.width
+        return result
 
     def _begin(self, target: Target, own: bool, weights: Any) -> Any:
-        """With very many rows a sample of them says nearly what the variances will be: start there."""
+        """Start from the variances that a sample of very many rows has: they are nearly those of all rows."""
         keep = sample(self.design.shape[0])
         each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
         if not (each > 0.0).any():
             return target.likelihood
         family, few = self.family(keep).shared(), target.likelihood.take(keep)
-        found = learn(few, family, target.y[keep], weights=each, learn_likelihood=own, tol=1e-8)
-        self.variance = family.variances_at(found.theta[: family.theta.size])
-        return target.likelihood.with_theta(found.likelihood.theta) if own else target.likelihood
+        result = learn(few, family, target.y[keep], weights=each, learn_likelihood=own, tol=1e-8)
+        self.variance = family.variances_at(result.theta[: family.theta.size])
+        return target.likelihood.with_theta(result.likelihood.theta) if own else target.likelihood
 
     def settle(self, posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
-        """Keep what prediction needs, so that X and the fit are not asked again; mean and sd of the weights (L, C)."""
+        """Store the moments that prediction needs without X; return mean and sd of the weights, arrays (L, C)."""
         L = self.design.shape[1]
         self.means = np.reshape(np.asarray(posterior.latent_mean), (L, -1))
         if self.settled:
             V = np.asarray(posterior.latent_covariance())
-            blocks = [V] if V.ndim == 2 else list(V)  # of all classes together, or of each
+            blocks = [V] if V.ndim == 2 else list(V)  # one covariance of all classes, or one for each
             self.roots = [np.asarray(semidefinite_root(block)) for block in blocks]
         return self.means, np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1)))
 
     def covariance(self, posterior: Posterior) -> np.ndarray:
-        """Of the coefficients per unit of their columns: (C, D, D)."""
+        """Posterior covariance (C, D, D) of the coefficients for X as it is."""
         D, unit = self.columns[2].size, self.columns[2]
         L = self.design.shape[1]
         if self.roots is not None:
@@ -147,7 +147,7 @@ class WeightsLatent(Latent):
 
 @dataclass(eq=False, repr=False)
 class LinearModel(LatentGaussianEstimator):
-    """What linear models share: their parameters, and the fit of a target."""
+    """Base class of the linear models: their parameters, and the fit of a target."""
 
     prior: str = "ridge"
     _: KW_ONLY
@@ -169,22 +169,22 @@ class LinearModel(LatentGaussianEstimator):
         return self._reported(target, latent, mean)
 
     def _by_mode(self, latent: WeightsLatent, target: Target) -> bool:
-        """Whether the variance is learned by Laplace's evidence rather than by the elbo."""
+        """Whether the variance is learned by Laplace's evidence rather than the elbo."""
         return False
 
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
         fit_partitioned(self, X, y, weight, checkpoint, **rows)
         return self
 
-    def _take(self, found: Learned, target: Target, latent: WeightsLatent, mean: float) -> None:
-        """Keep what a fit of partitions found."""
+    def _take(self, result: Learned, target: Target, latent: WeightsLatent, mean: float) -> None:
+        """Set the fitted attributes from the fit of a Dask collection."""
         self._target, self._latent, self._weights, self.integrated_ = target, latent, None, None
-        latent.spread = getattr(found, "width", None)
-        self._keep(found, latent.family())
+        latent.spread = getattr(result, "width", None)
+        self._keep(result, latent.family())
         self._reported(target, latent, mean)
 
     def _reported(self, target: Target, latent: WeightsLatent, mean: float) -> Self:
-        """The coefficients for X as it is, and the variance as learned."""
+        """Set the coefficients for X as it is, and the learned variance."""
         if latent.spread is not None:
             self.relevance_spread_ = latent.spread
         self.mean_, self.scale_ = mean + self._shift, target.scale
@@ -194,7 +194,7 @@ class LinearModel(LatentGaussianEstimator):
         self.coef_std_: np.ndarray = std[:D].T / unit
         self.intercept_: Any = np.zeros(mean_.shape[1])
         self.intercept_std_: Any = np.zeros(mean_.shape[1])
-        if self.fit_intercept:  # eta at x = 0
+        if self.fit_intercept:  # the intercept is eta at x = 0
             zero = latent.moments(self.solution_.posterior, self.theta_, np.zeros((1, D)))
             eta = NormalMarginals.of(*zero)
             h, rho = (np.reshape(x, (1, -1))[0] for x in (eta.mean, eta.variance))
@@ -208,15 +208,16 @@ class LinearModel(LatentGaussianEstimator):
         return self
 
     def _latent_of(self, moments: ColumnMoments, X: Any, target: Target, own: bool) -> tuple[WeightsLatent, float]:
-        """The columns of X about their means, in units of their standard deviations, and ones; the intercept's mean."""
+        """The latent of the standardised columns of X and an intercept; and the prior mean of the intercept."""
         name, D, scale = type(self).__name__, X.shape[1], target.scale
         mean = target.level if self._centred else 0.0
         choice(name, "prior", self.prior, ("ridge", "ard"))
         v = positive(name, "variance", numeric(name, "variance", self.variance))
         if v.shape not in ((), (D,)):
-            raise problem(name, f"variance has shape {v.shape}", f"a number, or ({D},): one a feature")
+            raise problem(name, f"variance has shape {v.shape}", f"a number, or ({D},): one for each feature")
         if self.prior == "ridge" and np.unique(v).size > 1:
-            raise problem(name, 'prior = "ridge" has one variance', "a number", 'Use prior="ard" for one a feature.')
+            advice = 'Use prior="ard" for one variance for each feature.'
+            raise problem(name, 'prior = "ridge" has one variance', "a number", advice)
         groups, start = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D), np.broadcast_to(v, (D,))
         shift, rest, unit, constant = centres_and_units(
             name, moments, self._columns(), bool(self.fit_intercept), bool(self.standardize)
@@ -258,66 +259,68 @@ class LinearModel(LatentGaussianEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BayesianLogisticRegression(LinearModel, Classification):
-    """Logistic regression with the posterior of its coefficients: binary, or all classes jointly by one softmax.
+    """Logistic regression with the posterior of its coefficients: binary, or of several classes jointly by a softmax.
 
-    The prior variance, scikit-learn's C, is learned from the data by the evidence; nothing is cross-validated. Millions
-    of rows with hundreds of features are fine; rows that do not fit in memory come as a Dask array or dataframe,
-    and are read some six times.
+    The prior variance of the coefficients (C of scikit-learn) is learned by the evidence, without cross-validation.
+    There may be millions of rows with hundreds of features. Rows that do not fit in memory are given as a Dask array or
+    dataframe, which is read about six times.
 
-    Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and
-    coefficients are for X as it is. A constant column has a coefficient of 0 with the standard deviation of its prior.
+    Columns are centred and scaled internally: the fit does not depend on their units, and coefficients are reported for
+    X as it is. No ``StandardScaler`` is needed. A constant column has coefficient 0 with its prior standard deviation.
 
     Parameters
     ----------
-    prior : {"ridge", "ard"}
-        One variance for all coefficients, or one for each feature (automatic relevance determination). "ard" is for
-        tables in which few of many features may matter, rows fewer than features included: log variances are normal
-        about a common level, and the width of that normal is learned too. Where few features matter it is wide and the
-        others go to zero; where all do it is narrow, and the fit is ridge's. It costs about ten times ridge.
-    variance : float or array (D,)
-        Prior variance of the coefficients of standardised columns, or where learning starts: that of coefficient d is
+    prior : {"ridge", "ard"}, default "ridge"
+        One prior variance for all coefficients, or one for each feature (automatic relevance determination). "ard" is
+        for tables in which few of many features matter, also with fewer rows than features. The log variances are then
+        normal about a common level, with a standard deviation that is learned: it is large if few features matter, so
+        that the coefficients of the others shrink to zero, and small if all do. "ard" takes about ten times as long.
+    variance : float or array (D,), default 1.0
+        Prior variance of the coefficients of standardised columns, or its starting value: that of coefficient d is
         ``variance / feature_scale_[d] ** 2``. It is C of ``sklearn.linear_model`` after a ``StandardScaler``.
-    learn_variance : bool
-        Maximise the evidence over it, or keep it.
-    fit_intercept : bool
-        Without one nothing is centred: eta is 0 at x = 0.
-    intercept_variance : float
-        Prior variance, about 0, of eta at the mean of X; never learned.
-    standardize : bool
-        Whether variances are those of standardised columns, or those of coefficients on the scale of X.
-    bound : {"best", "exact", "tilted", "log-sum"}
-        "best": exact expectations, no bound at all. With more than two classes these join all coefficients, and are
-        taken up to 300 of them (columns and intercept times classes) and 10,000 rows times classes, some ten seconds.
-        Beyond, q is that of the tightest convex bound, "tilted", whose standard deviations are those of a class as if
-        the others were known, and a ridge's variance is the one of Laplace's evidence (up to 3,000 coefficients), as
-        the elbo of this bound loosens with the variance and would learn too small a one; in partitions, for "ard" and
-        with more coefficients it is the elbo's all the same.
-        "log-sum" is the paper's bound.
-    variance_bounds : pair of float
-        Where a learned variance may lie.
-    class_weight : None, "balanced" or dict of label to weight
+    learn_variance : bool, default True
+        Learn the prior variance by the evidence, or keep it.
+    fit_intercept : bool, default True
+        Without an intercept nothing is centred, and eta is 0 at x = 0.
+    intercept_variance : float, default 100.0
+        Prior variance of eta at the mean of X, about 0; not learned.
+    standardize : bool, default True
+        Whether prior variances refer to standardised columns, or to X as it is.
+    bound : {"best", "exact", "tilted", "log-sum"}, default "best"
+        Treatment of the likelihood. "exact": exact expectations, no bound. "tilted": the tightest convex bound, with
+        standard deviations of each class as if the other classes were known. "log-sum": the bound of the paper.
+        "best" is "exact" for two classes, and for more if columns and intercept times classes are at most 300 and rows
+        times classes at most 10,000 (some ten seconds); else "tilted", and the variance of "ridge" is then learned by
+        Laplace's evidence, because the elbo of that bound would learn too small a one. For "ard", more than 3,000
+        coefficients and Dask collections it is learned by the elbo all the same.
+    variance_bounds : pair of float, default (1e-6, 1e6)
+        Bounds of a learned variance.
+    class_weight : None, "balanced" or dict of label to weight, default None
         As in ``GaussianProcessClassifier``.
-    tol : float
-        Relative duality gap of every fit. It is small because the evidence it is relative to grows with the rows, while
-        the coefficients are about sqrt(2 * gap_) posterior standard deviations from their optimum.
+    tol : float, default 1e-10
+        Relative duality gap at which every fit ends. Coefficients are about sqrt(2 * gap_) posterior standard
+        deviations from their optimum, and the evidence grows with the rows; hence the small default.
 
     Attributes
     ----------
     coef_, coef_std_ : arrays (1, D), or (K, D) for K > 2 classes
-        Posterior mean and standard deviation.
+        Posterior means and standard deviations of the coefficients.
     intercept_, intercept_std_ : arrays (1,) or (K,)
-        Of eta at x = 0.
+        Posterior mean and standard deviation of eta at x = 0.
     coef_cov_ : array (D, D) or (K, D, D)
+        Posterior covariance of the coefficients.
     variance_ : float or array (D,)
-        As learned, in the sense of ``variance``.
+        The learned prior variance, in the units of ``variance``.
     relevance_spread_ : float
-        prior="ard", learned: the standard deviation of the log variances, from 0.25 (all features alike) to 4.
+        With a learned prior="ard": standard deviation of the log variances, from 0.25 (all features alike) to 4.
     feature_mean_, feature_scale_ : arrays (D,)
-        Weighted mean and standard deviation of each column, 0 and the root mean square without an intercept. The size
-        of a constant column stands in for its standard deviation, 1 for that of zeros.
+        Weighted mean and standard deviation of each column; without an intercept 0 and the root mean square. A constant
+        column has its absolute value in place of the standard deviation, a column of zeros 1.
     classes_, n_classes_, n_features_in_, feature_names_in_
-    elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
-        ``solution_`` holds X itself, not a copy; of a fit to a Dask collection it holds no rows.
+        As in scikit-learn.
+    elbo_, gap_, n_iter_, solution_, theta_, converged_
+        See ``LatentGaussianEstimator``. ``solution_`` holds X itself, not a copy; fitted to a Dask collection it holds
+        no rows.
 
     Examples
     --------
@@ -338,30 +341,33 @@ class BayesianLogisticRegression(LinearModel, Classification):
 
     def _by_mode(self, latent: WeightsLatent, target: Target) -> bool:
         likelihood = target.likelihood
-        few = latent.design.shape[1] * likelihood.n_predictors <= _MODES
+        few = latent.design.shape[1] * likelihood.n_predictors <= _LAPLACE_COEFFICIENTS
         several = likelihood.n_predictors > 1 and likelihood.objective.convex
         return self.bound == "best" and self.prior == "ridge" and several and few
 
 
 @dataclass(eq=False, repr=False)
 class BayesianPoissonRegression(LinearModel, Counts):
-    """Counts with a linear log rate, y ~ Poisson(exposure * exp(X w + b)), and the posterior of its coefficients.
+    """Poisson regression, y ~ Poisson(exposure * exp(X w + b)), with the posterior of its coefficients.
 
     Parameters
     ----------
     prior, variance, learn_variance, fit_intercept, intercept_variance, standardize, variance_bounds, tol
-        As in ``BayesianLogisticRegression``; the prior of eta at the mean of X is about ``mean_``.
+        As in ``BayesianLogisticRegression``; the prior mean of eta at the mean of X is ``mean_``.
 
     Attributes
     ----------
     coef_, coef_std_ : arrays (D,)
-        Posterior mean and standard deviation.
+        Posterior means and standard deviations of the coefficients.
     intercept_, intercept_std_ : float
+        Posterior mean and standard deviation of eta at x = 0.
     coef_cov_ : array (D, D)
+        Posterior covariance of the coefficients.
     mean_ : float
-        The logarithm of the overall rate, sum y / sum exposure; 0 without an intercept.
+        Logarithm of the overall rate, sum(y) / sum(exposure); 0 without an intercept.
     variance_, feature_mean_, feature_scale_, n_features_in_, feature_names_in_
-    elbo_, gap_, n_iter_, solution_, theta_, converged_ : as in ``BayesianLogisticRegression``
+    elbo_, gap_, n_iter_, solution_, theta_, converged_
+        As in ``BayesianLogisticRegression``.
 
     Examples
     --------

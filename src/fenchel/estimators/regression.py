@@ -1,11 +1,11 @@
-"""Regression with any likelihood: y ~ p(y | eta), eta a Gaussian process or X w + b.
+"""Regression with any likelihood: y ~ p(y | eta), where eta is a Gaussian process or linear in X.
 
     eta = mean + f(x), f ~ GP(0, kernel)              eta = X w + b, w_d ~ N(0, v / sd(x_d)^2)
 
-``likelihood`` is a name or a Likelihood; its own parameters (a noise variance, a shape, cutpoints) are learned by the
-evidence together with the prior's. The mean is the link of the overall mean of y, so that the prior speaks about
-departures from it. Where eta is on the scale of y (Gaussian, Laplace, logistic and Student's noise), the default kernel
-and the variances of the weights are in units of the variance of y.
+``likelihood`` is a name or a Likelihood. Its parameters (a noise variance, a shape, cutpoints) are learned by the
+evidence, together with the hyperparameters of the prior. The prior mean of eta is the link of the mean of y. If eta is
+on the scale of y (Gaussian, Laplace, logistic and Student-t noise), the default kernel and the prior variances of the
+weights are in units of the variance of y.
 """
 
 from __future__ import annotations
@@ -30,69 +30,73 @@ from .outputs import check_targets, fit_outputs, known_noise, prior_draws, prior
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
-    """Gaussian process regression with any likelihood, and a certificate.
+    """Gaussian process regression with any likelihood.
 
-    Near to ``sklearn.gaussian_process.GaussianProcessRegressor``, but the noise variance is learned, ``return_std`` is
-    of the y that will be seen, and y may be counts, amounts, durations, proportions or ordered levels.
+    It is close to ``sklearn.gaussian_process.GaussianProcessRegressor`` with three differences: the noise variance is
+    learned, ``return_std`` includes the noise, and y may be counts, amounts, durations, proportions or ordered levels.
+
+    y may have several columns (N, J): outputs with the same kernel and noise variance, independent given these. Results
+    then have one more axis, as in scikit-learn: means (M, J), covariances (M, M, J), draws (M, J, n_samples).
 
     Parameters
     ----------
-    kernel : kernel of sklearn.gaussian_process.kernels, optional
-        Of the latent function, on the scale of eta. Default: as in ``GaussianProcessClassifier``.
-    likelihood : str or Likelihood
-        "gaussian", "laplace", "logistic", "student-t" (noise about eta), "poisson", "negative-binomial",
-        "zero-inflated-poisson" (counts), "gamma" (amounts), "exponential", "weibull" (durations, which may be
-        censored), "beta" (proportions), "binomial", "bernoulli", "probit" (successes), "ordinal", "ordinal-probit"
-        (levels; the cutpoints start at the link of the cumulative frequencies). Its own parameters are learned, but for
-        the degrees of freedom of "student-t", which stay at 4: ``fenchel.StudentT(learn_df=True)`` learns them too.
-    mean : "link", "zero", "constant", "linear", float or callable
-        The prior mean of eta: the link of the overall mean of y (0 for ordered levels, whose cutpoints carry it; the
-        median for heavy-tailed noise), or a number. Of "weibull" it is that of the hazard shape t^(shape-1) exp(eta),
-        t in the units of y, as are all that is reported of eta. "constant" is "link" with
-        ``fit_intercept``. "zero", "linear" and a function of X are as in ``GaussianProcessClassifier``, slopes in units
-        of the standard deviation of y where eta is on its scale.
-    bound : str
-        "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
-    optimizer : "fmin_l_bfgs_b" or None
-        Learn the kernel and the likelihood's own parameters by the evidence, or keep them.
-    learn_likelihood : bool
-        Whether the likelihood's own parameters are learned too.
-    fit_intercept : bool
-        Add a constant to the latent function, integrated out: a priori N(mean_, intercept_variance). Ordered levels
-        have cutpoints in its place.
-    intercept_variance : float
-        In units of the variance of y where eta is on its scale; never learned.
+    kernel : kernel of sklearn.gaussian_process.kernels, default None
+        Covariance function of eta. None: chosen by the evidence, as in ``GaussianProcessClassifier``.
+    likelihood : str or Likelihood, default "gaussian"
+        Noise about eta: "gaussian", "laplace", "logistic", "student-t". Counts: "poisson", "negative-binomial",
+        "zero-inflated-poisson". Amounts: "gamma". Durations, which may be censored: "exponential", "weibull".
+        Proportions: "beta". Successes: "binomial", "bernoulli", "probit". Ordered levels: "ordinal", "ordinal-probit".
+        Its parameters are learned, except for the 4 degrees of freedom of "student-t", which
+        ``fenchel.StudentT(learn_df=True)`` learns too.
+    mean : "link", "zero", "constant", "linear", float or callable, default "link"
+        Prior mean of eta. "link" (and "constant"): the link of the mean of y; of the median for heavy-tailed noise; 0
+        for ordered levels, which have cutpoints. "zero", "linear", a number and a function of X: as in
+        ``GaussianProcessClassifier``, with slopes in units of the standard deviation of y if eta is on its scale. The
+        hazard of "weibull" is shape * t^(shape - 1) * exp(eta), with t in the units of y.
+    bound : str, default "best"
+        "best": exact expectations if the likelihood has them; or the name of one of its bounds.
+    optimizer : "fmin_l_bfgs_b", None or callable, default "fmin_l_bfgs_b"
+        Learn the kernel and the parameters of the likelihood by the evidence, or keep them (None).
+    learn_likelihood : bool, default True
+        Whether the parameters of the likelihood are learned.
+    fit_intercept : bool, default True
+        Add a constant with prior N(mean_, intercept_variance) to the latent function; it is integrated out. Ordered
+        levels have cutpoints instead.
+    intercept_variance : float, default 10.0
+        Prior variance of the constant, in units of the variance of y if eta is on its scale; not learned.
     alpha : float or array (N,), optional
-        Known noise variances of the training rows, as in scikit-learn: the noise is not learned, and ``predict``,
-        ``sample_y`` and ``predict_quantiles`` are of the function. In units of y, or of (y - mean) / sd with
-        ``normalize_y``. Default: the noise is learned, and predictions are of the y that will be seen.
-    normalize_y : bool
+        Known noise variances of the training rows, as in scikit-learn. The noise is then not learned, and ``predict``,
+        ``sample_y`` and ``predict_quantiles`` are for the function without noise. In squared units of y, or of
+        (y - mean) / sd with ``normalize_y``. Default: the noise variance is learned, and predictions include it.
+    normalize_y : bool, default False
         Whether the kernel, ``alpha`` and a ``mean`` that is a number or a function are in units of (y - mean) / sd.
-        Slopes of mean="linear" are those of y. A kernel that is not given is in units of y by itself.
+        Slopes of mean="linear" remain in units of y. The default kernel follows the scale of y in any case.
     n_targets : int, optional
-        How many columns y has; before ``fit`` it says of how many outputs ``predict`` and ``sample_y`` are.
+        Number of columns of y, needed only for ``predict`` and ``sample_y`` before ``fit``.
     n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate, n_jobs
     approximation, n_inducing, loss, n_neighbors, device, slope_variance, categorical_features
         As in ``GaussianProcessClassifier``.
 
-    y may have several columns (N, J): outputs with one kernel and one noise, independent given these. Answers then have
-    a further axis, as in scikit-learn: means (M, J), covariances (M, M, J), draws (M, J, n_samples).
-
     Attributes
     ----------
-    kernel_ : the kernel with its learned hyperparameters
-    kernel_choice_ : DataFrame or None
-        As in ``GaussianProcessClassifier``.
-    likelihood_ : the likelihood with its learned parameters
-    mean_ : float, or the function that was given
-    coef_, coef_std_ : arrays (D,), of mean="linear"
+    kernel_ : kernel
+        The kernel with its learned hyperparameters.
+    likelihood_ : Likelihood
+        The likelihood with its learned parameters.
+    mean_ : float or callable
+        Prior mean of eta.
+    coef_, coef_std_ : arrays (D,)
+        Posterior means and standard deviations of the slopes of mean="linear".
     intercept_, intercept_std_ : float
-    classes_ : the labels in order, of "bernoulli", "probit" and the ordinal ones
-    approximation_, approximation_loss_
-    X_train_, n_features_in_, feature_names_in_
-    elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_ : see ``LatentGaussianEstimator``
-    outputs_ : list of GaussianProcessRegressor, or None
-        The fit of each column of y, where it has several, with its ``solution_``; ``elbo_`` and ``gap_`` are sums.
+        Posterior mean and standard deviation of the prior mean at x = 0.
+    classes_ : array
+        The labels or levels in order, for "bernoulli", "probit" and ordinal likelihoods.
+    kernel_choice_, approximation_, approximation_loss_, X_train_, n_features_in_, feature_names_in_
+        As in ``GaussianProcessClassifier``.
+    elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_
+        See ``LatentGaussianEstimator``.
+    outputs_ : list of GaussianProcessRegressor or None
+        The fit of each column of y, if it has several; ``elbo_`` and ``gap_`` are then sums.
 
     Examples
     --------
@@ -152,17 +156,20 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Any:
-        """The mean of y (M,), the posterior's uncertainty integrated out; before ``fit``, of the prior.
+        """Predictive mean of y, with the uncertainty of eta integrated out; before ``fit`` the mean of the prior.
 
         Parameters
         ----------
         X : array (M, D)
-        return_std : bool
-            Also the standard deviation (M,) of the y that will be seen, noise included; of the function with ``alpha``.
-        return_cov : bool
-            Also the joint covariance (M, M) of the same, where y is eta and noise.
-        exposure, trials : float or array (M,), optional
-            Default: 1.
+        return_std : bool, default False
+            Also return the standard deviation: of y, noise included, or of the function if ``alpha`` is given.
+        return_cov : bool, default False
+            Also return the covariance (M, M) of the same, if y is eta plus noise.
+        exposure, trials : float or array (M,), default 1
+
+        Returns
+        -------
+        mean : array (M,), or (mean, sd), or (mean, covariance); of J outputs with a last axis of size J
         """
         if return_std and return_cov:
             got = "At most one of return_std or return_cov can be requested, and both are"
@@ -187,9 +194,9 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Joint draws (M, n_samples), each column one draw of all rows; (M, J, n_samples) of J outputs.
+        """Draw y (M, n_samples), or (M, J, n_samples) of J outputs; each column is a joint draw of all rows.
 
-        Of the y that will be seen; of the function with ``alpha``, and before ``fit``, where they are drawn a priori.
+        With ``alpha`` the function is drawn, without noise; before ``fit`` it is drawn from the prior.
         """
         size = count(type(self).__name__, "n_samples", n_samples, 1)
         if "theta_" not in vars(self):
@@ -210,7 +217,7 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Quantiles (M, Q) of the y that will be seen, of the function with ``alpha``; (M, J, Q) of J outputs."""
+        """Predictive quantiles (M, Q) of y, or of the function if ``alpha`` is given; (M, J, Q) of J outputs."""
         if self.outputs_ is not None:
             parts = [one.predict_quantiles(X, quantiles, exposure, trials) for one in self.outputs_]
             return np.asarray(together(parts, axis=1))
@@ -219,7 +226,7 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         return super().predict_quantiles(X, quantiles, exposure, trials)
 
     def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the latent eta at X: (M,), or (M, J) of J outputs."""
+        """Posterior mean and variance of the latent eta at X: arrays (M,), or (M, J) of J outputs."""
         if self.outputs_ is None:
             return super().latent_mean_and_variance(X)
         both: tuple[np.ndarray, np.ndarray] = together([one.latent_mean_and_variance(X) for one in self.outputs_])
@@ -228,7 +235,7 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> float | tuple[float, np.ndarray]:
-        """The evidence bound at theta, and its gradient if asked for; of several outputs their sum.
+        """Evidence lower bound at theta, and optionally its gradient; the sum over several outputs.
 
         See ``GaussianProcessClassifier.log_marginal_likelihood``.
         """
@@ -255,15 +262,15 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
         trials: ArrayLike | None = None,
         event: ArrayLike | None = None,
     ) -> float:
-        """The mean log predictive density of y (larger is better); of several outputs, that of all of a row's."""
+        """Mean log predictive density of y, in nats (larger is better); of several outputs the sum over them."""
         if self.outputs_ is not None:
             Y = numeric(type(self).__name__, "y", y)
             if Y.ndim != 2 or Y.shape[1] != len(self.outputs_):
                 raise problem(type(self).__name__, f"y has shape {Y.shape}", f"(M, {len(self.outputs_)})")
             return sum(one.score(X, Y[:, j], sample_weight) for j, one in enumerate(self.outputs_))
         if np.ndim(self.alpha) == 1:
-            got = "alpha is a noise variance of each training row, and that of other rows is not known"
-            advice = "predict and latent_mean_and_variance are of the function."
+            got = "alpha gives the noise variance of each training row, so that of other rows is unknown"
+            advice = "predict and latent_mean_and_variance need no noise variance."
             raise problem(type(self).__name__, got, "a number for alpha, or None, which learns one", advice)
         return super().score(X, y, sample_weight, exposure, trials, event)
 
@@ -275,57 +282,62 @@ class GaussianProcessRegressor(AnyLikelihood, GaussianProcessEstimator):
 
 @dataclass(eq=False, repr=False)
 class BayesianLinearRegression(AnyLikelihood, LinearModel):
-    """A generalised linear model with any likelihood and the posterior of its coefficients.
+    """Generalised linear model with any likelihood, and the posterior of its coefficients.
 
-    Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and
-    coefficients are for X as it is. A constant column has a coefficient of 0 with the standard deviation of its prior.
+    Columns are centred and scaled internally: the fit does not depend on their units, and coefficients are reported for
+    X as it is. No ``StandardScaler`` is needed. A constant column has coefficient 0 with its prior standard deviation.
 
     Parameters
     ----------
-    prior : {"ridge", "ard"}
-        One variance for all coefficients, or one for each feature, for when few of many may matter (automatic relevance
-        determination; see ``BayesianLogisticRegression``). The likelihood's own parameters are then those of "ridge".
-    likelihood : str or Likelihood
+    prior : {"ridge", "ard"}, default "ridge"
+        One prior variance for all coefficients, or one for each feature (automatic relevance determination), for tables
+        in which few of many features matter; see ``BayesianLogisticRegression``. With "ard" the parameters of the
+        likelihood are those learned under "ridge".
+    likelihood : str or Likelihood, default "gaussian"
         As in ``GaussianProcessRegressor``; the degrees of freedom of "student-t" are not learned.
-    bound : str
-        "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
-    variance : float or array (D,)
-        Prior variance of the coefficients of standardised columns, or where learning starts, in units of
-        ``scale_ ** 2``: that of coefficient d is ``variance * (scale_ / feature_scale_[d]) ** 2``.
-    learn_variance, learn_likelihood : bool
-        Maximise the evidence over the variance, over the likelihood's own parameters, or keep them.
-    fit_intercept : bool
-        Without one nothing is centred: eta is 0 at x = 0. Ordered levels have cutpoints in its place, those of eta = 0
-        at the mean of X.
-    intercept_variance : float
-        Prior variance, about ``mean_``, of eta at the mean of X, in units of ``scale_ ** 2``; never learned.
-    standardize : bool
-        Whether variances are those of standardised columns, or those of coefficients on the scale of X.
-    variance_bounds : pair of float
-        Where a learned variance may lie, in the same units.
-    tol : float
-        Relative gap of every fit.
+    bound : str, default "best"
+        "best": exact expectations if the likelihood has them; or the name of one of its bounds.
+    variance : float or array (D,), default 1.0
+        Prior variance of the coefficients of standardised columns, in units of ``scale_ ** 2``, or its starting value:
+        that of coefficient d is ``variance * (scale_ / feature_scale_[d]) ** 2``.
+    learn_variance, learn_likelihood : bool, default True
+        Learn the prior variance, or the parameters of the likelihood, by the evidence; or keep them.
+    fit_intercept : bool, default True
+        Without an intercept nothing is centred, and eta is 0 at x = 0. Ordered levels have cutpoints in place of an
+        intercept; eta is then 0 at the mean of X.
+    intercept_variance : float, default 100.0
+        Prior variance of eta at the mean of X, about ``mean_``, in units of ``scale_ ** 2``; not learned.
+    standardize : bool, default True
+        Whether prior variances refer to standardised columns, or to X as it is.
+    variance_bounds : pair of float, default (1e-6, 1e6)
+        Bounds of a learned variance, in the same units.
+    tol : float, default 1e-10
+        Relative gap at which every fit ends.
 
     Attributes
     ----------
     coef_, coef_std_ : arrays (D,)
-        Posterior mean and standard deviation.
+        Posterior means and standard deviations of the coefficients.
     intercept_, intercept_std_ : float
-        Of eta at x = 0; of "weibull" eta is that of the hazard shape t^(shape-1) exp(eta), t in the units of y.
+        Posterior mean and standard deviation of eta at x = 0. The hazard of "weibull" is
+        shape * t^(shape - 1) * exp(eta), with t in the units of y.
     coef_cov_ : array (D, D)
+        Posterior covariance of the coefficients.
     variance_ : float or array (D,)
-        As learned, in units of ``scale_ ** 2``.
+        The learned prior variance, in units of ``scale_ ** 2``.
     relevance_spread_ : float
-        prior="ard", learned: the standard deviation of the log variances.
+        With a learned prior="ard": standard deviation of the log variances.
     scale_ : float
-        The standard deviation of y where eta is on its scale, 1 elsewhere. A constant y (one row, say) has its size in
-        its place, 1 if it is 0: such data say nothing of the noise, and intervals are then of the order of y itself.
+        Standard deviation of y if eta is on its scale, else 1. For a constant y it is the size of y (1 if that is 0):
+        such data say nothing about the noise, and intervals are then of the order of y itself.
     mean_ : float
-        The prior mean of eta at the mean of X: the link of the overall mean of y; 0 without an intercept.
+        Prior mean of eta at the mean of X: the link of the mean of y; 0 without an intercept.
     feature_mean_, feature_scale_ : arrays (D,)
         As in ``BayesianLogisticRegression``.
     likelihood_, classes_, n_features_in_, feature_names_in_
-    elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_ : see ``LatentGaussianEstimator``
+        As in ``GaussianProcessRegressor``.
+    elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_
+        See ``LatentGaussianEstimator``.
 
     Examples
     --------

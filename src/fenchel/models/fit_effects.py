@@ -1,4 +1,4 @@
-"""What covariates do, asked of a fit: contrasts of rows, marginal means, comparisons and slopes."""
+"""Effects of covariates in a fitted model: contrasts of rows, marginal means, comparisons and slopes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,30 @@ if TYPE_CHECKING:
 
 
 class FitEffects(FitTables):
-    """The part of a fitted model that answers for covariates."""
+    """The methods of a fitted model about effects of covariates."""
 
     def contrast(
         self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95, without: Any = ()
     ) -> pd.DataFrame:
-        """``first`` minus ``second``, row by row: mean, sd, interval and the probability to be above 0.
+        """Posterior of the prediction for ``first`` minus that for ``second``, row by row.
 
-        ``kind`` "link" compares eta, "mean" E[y] at exposure 1 and one trial. A frame of one row is compared with every
-        row of the other. Columns that neither of them names are the same in both, numbers at their mean and others at
-        their most frequent level: of terms that add up they cancel in eta, and beside an interaction, a slope of groups
-        or in E[y] they do not, where naming them says at which values the two are compared. ``without`` names terms
-        that are 0 in both, as in ``predict``: "groups" compares at the centre of the population.
+        Parameters
+        ----------
+        first, second : data frames or dicts of columns
+            One row is compared with every row of the other table. Columns that neither names are held at the mean of a
+            number and the most frequent level of a factor. Their values cancel in eta if the terms are additive; name
+            them if there are interactions or slopes of groups, or for ``kind="mean"``.
+        kind : {"link", "mean"}, default "link"
+            Compare eta, or E[y] at exposure 1 and one trial.
+        interval : float, default 0.95
+            Probability of the interval.
+        without : "groups", or name or list of names of terms
+            Terms that are 0 in both, as in ``predict``.
+
+        Returns
+        -------
+        DataFrame
+            With mean, sd, the interval and the posterior probability that the difference is above 0.
 
         Examples
         --------
@@ -58,37 +70,39 @@ class FitEffects(FitTables):
         interval: float = 0.95,
         simultaneous: bool = False,
     ) -> pd.DataFrame:
-        """Predictions for the values of some columns, averaged over the others: marginal means.
+        """Marginal means: predictions at values of some columns, averaged over the other columns.
 
         Parameters
         ----------
-        names : str or several
-            Columns whose levels, or values, are asked one by one. Of numbers with many values: the mean and an sd on
-            either side; ``at`` chooses others.
-        by : str or several, optional
-            Further columns; with ``weights="population"`` parts of the data.
-        at : mapping, optional
-            By column the values asked for, or, of other columns, where they are held (several: averaged over).
-        weights : "equal", "cells" or "population"
-            What is averaged over: all combinations of levels alike, numbers at their mean unless they have two values
-            (emmeans' reference grid); the same with combinations as often as the data have them in each cell; the rows
-            of the data themselves, with ``names`` changed (marginaleffects' ``avg_predictions``).
+        names : str or list of str
+            Columns whose levels or values get a row each. A number with many values has its mean and one standard
+            deviation below and above; ``at`` chooses other values.
+        by : str or list of str, optional
+            Further columns that get rows; with ``weights="population"`` subsets of the data.
+        at : dict of column to value or list, optional
+            The values of columns in ``names`` and ``by``, or values at which other columns are held (averaged over a
+            list).
+        weights : {"equal", "cells", "population"}, default "equal"
+            "equal": all combinations of levels weigh the same, numbers are at their mean unless they have two values
+            (the reference grid of emmeans). "cells": the same with combinations weighted by their frequency in the
+            data. "population": the rows of the data with ``names`` changed (``avg_predictions`` of marginaleffects).
         data : data frame or dict of columns, optional
             Other rows for ``weights="population"``.
-        scale : "mean", "link" or "outcome", optional
-            E[y] at exposure 1 and one trial (default), eta (of a Cox model, which has no mean), or y itself.
-        groups : "centre", "population" or "own"
-            Effects of groups: 0, as lme4's ``re.form=NA``; averaged over the population of groups; or, with
-            ``weights="population"``, each row's own.
-        interval : float
-        simultaneous : bool
-            Whether all intervals hold together with that probability.
+        scale : {"mean", "link", "outcome"}, optional
+            E[y] at exposure 1 and one trial (default), eta (default for "cox", which has no mean), or y itself.
+        groups : {"centre", "population", "own"}, default "centre"
+            Effects of groups are 0 (lme4's ``re.form=NA``), averaged over the population of groups, or, with
+            ``weights="population"``, those of each row.
+        interval : float, default 0.95
+            Probability of the intervals.
+        simultaneous : bool, default False
+            Whether all intervals cover jointly with that probability.
 
         Returns
         -------
-        pandas frame
-            The columns asked for, estimate, std_error, conf_low, conf_high, and mc_error: the Monte Carlo error of the
-            estimate, 0 where it is exact, as averages of eta are.
+        DataFrame
+            The columns ``names`` and ``by``, estimate, std_error, conf_low, conf_high and mc_error, the Monte Carlo
+            error of the estimate (0 for averages of eta, which are exact).
 
         Examples
         --------
@@ -119,23 +133,24 @@ class FitEffects(FitTables):
         interval: float = 0.95,
         simultaneous: bool = False,
     ) -> pd.DataFrame:
-        """What one value of a column makes of a prediction beside another; parameters as in ``means``.
+        """Compare predictions between values of a column; parameters not listed are those of ``means``.
 
         Parameters
         ----------
         name : str
-            A factor, whose levels are compared, or a number, of which ``step`` more is (default: 1); ``at`` names
-            values of it to compare instead.
-        kind : "difference", "ratio" or "odds"
-            A ratio of odds is that of probabilities, averaged as they are; on the link it is exp of a difference.
-        contrast : "pairwise", "reference", "consecutive", or mapping
-            Which values: all pairs, each with the first, each with the one before; or weights of the values by label.
+            A factor, whose levels are compared, or a number, for which x + ``step`` is compared with x, or the values
+            that ``at`` lists.
+        step : float, default 1
+        kind : {"difference", "ratio", "odds"}, default "difference"
+            "odds": ratio of the odds of averaged probabilities; on the link scale exp of the difference.
+        contrast : {"pairwise", "reference", "consecutive"} or dict of label to weight, default "pairwise"
+            All pairs, each value with the first, each with the previous one; or a weighted sum of the values.
 
         Returns
         -------
-        pandas frame
-            term, contrast, the columns of ``by``, and those of ``means`` with p_above_0, of ratios p_above_1.
-            Estimates of ratios are medians, their std_error is to first order.
+        DataFrame
+            term, contrast, the columns of ``by``, those of ``means``, and p_above_0 (p_above_1 for ratios). Estimates
+            of ratios are medians with a first-order standard error.
 
         Examples
         --------
@@ -164,10 +179,11 @@ class FitEffects(FitTables):
         interval: float = 0.95,
         simultaneous: bool = False,
     ) -> pd.DataFrame:
-        """The slope of a prediction along a column of numbers, averaged; parameters as in ``means``.
+        """Average slope of a prediction along a column of numbers; parameters as in ``means``.
 
-        ``at={"x": [1, 2]}`` takes the slope along x at these values, else where the rows are, or at its mean with other
-        weights. Beside ``(x|g)`` it is the population's, or with ``groups="own"`` the average of the rows' own.
+        ``at={"x": [1, 2]}`` takes the slope along x at these values. Default: at the values of the rows, or at the mean
+        of x with other ``weights``. With ``(x|g)`` it is the slope of the population, or with ``groups="own"`` the
+        average over the rows of the slopes of their groups.
 
         Examples
         --------
@@ -195,18 +211,19 @@ class FitEffects(FitTables):
         data: bool = True,
         ax: Any = None,
     ) -> Any:
-        """A picture of ``means`` over the values of a column, with bands, and the rows of the data beneath.
+        """Plot ``means`` along a column with bands, and the rows of the data.
 
         Parameters
         ----------
         name : str
-            Numbers are drawn over their range as a curve, levels as points; ``at`` chooses other values.
-        by : str or several, optional
-            A curve for each value, up to seven.
+            A number is drawn as a curve over its range, a factor as points; ``at`` chooses other values.
+        by : str or list of str, optional
+            One curve for each value, up to seven.
         at, weights, scale, groups, interval, simultaneous
-            As in ``means``: the title says where the other columns are held, or which are averaged over.
-        data : bool
-            Whether rows are drawn, y for one trial at exposure 1; none on the link, of levels and of durations.
+            As in ``means``. The title says where other columns are held, or which are averaged over.
+        data : bool, default True
+            Whether the rows are drawn, as y for one trial at exposure 1; not on the link scale, nor for levels and
+            durations.
         ax : matplotlib Axes, optional
 
         Returns
@@ -239,9 +256,9 @@ class FitEffects(FitTables):
         return Question(where, [] if by is None else listed(by), dict(at or {}), data, weights, scale or "mean", *rest)
 
     def _check_table(self, question: str, new: Any) -> None:
-        """Refuse tables of Dask's, and the rows of the data where these are out of memory."""
+        """Refuse Dask tables, and None if the rows of the fit are not in memory."""
         if is_dask(new):
-            raise problem(question, "a table of Dask's", "a table in memory: new.compute()")
+            raise problem(question, "a Dask dataframe", "a table in memory: new.compute()")
         if new is None and not self.engine.keeps_rows:
-            got = "without a table it needs rows of the fit, which are out of memory"
+            got = "without a table it needs the rows of the fit, which are not in memory"
             raise problem(question, got, f"{question} of a table")

@@ -1,4 +1,4 @@
-"""A fitted model by the names that users of other software type: statsmodels', broom's and maketables'.
+"""Methods of a fitted model under the names that other software uses: statsmodels, broom and maketables.
 
     params, bse, conf_int(), cov_params(), fittedvalues, resid, nobs, llf, aic, bic        statsmodels
     tidy(), glance(), augment()                                                            broom, with its columns
@@ -31,10 +31,9 @@ _MOST = 60  # rows of a table in a notebook
 
 
 class FamiliarNames(FitDiagnostics):
-    """The part of a fitted model that answers to the names of other software."""
+    """The methods of a fitted model under names of other software."""
 
-    predict: Any  # of FittedModel
-    loo: Any
+    predict: Any  # defined by FittedModel
 
     # -- statsmodels -------------------------------------------------------------------------------
     @property
@@ -59,8 +58,8 @@ class FamiliarNames(FitDiagnostics):
         ({'Intercept': 0.04, 'x': 0.99}, (2, 2))
         """
         level = 1.0 - scalar("conf_int", "alpha", alpha, 0.0, 1.0)
-        found = tables.over_parts(self, lambda part: tables.coefficients(part, level))
-        return found[["lower", "upper"]].set_axis([0, 1], axis=1)
+        table = tables.over_parts(self, lambda part: tables.coefficients(part, level))
+        return table[["lower", "upper"]].set_axis([0, 1], axis=1)
 
     def cov_params(self) -> pd.DataFrame:
         """The posterior covariance of the coefficients: ``covariance``."""
@@ -69,8 +68,8 @@ class FamiliarNames(FitDiagnostics):
     @property
     def fittedvalues(self) -> pd.Series:
         """E[y] of the rows of the data: ``predict()``."""
-        found: pd.Series = self.predict()
-        return found
+        table: pd.Series = self.predict()
+        return table
 
     @property
     def resid(self) -> pd.Series:
@@ -106,10 +105,10 @@ class FamiliarNames(FitDiagnostics):
         Parameters
         ----------
         effects : "fixed", "ran_pars" or "ran_vals", or several
-            Coefficients, hyperparameters (whose intervals are of 95 %), effects of terms by level.
+            Coefficients, hyperparameters (always with 95 % intervals), effects of terms by level.
         conf_level : float
         exponentiate : bool
-            exp of coefficients: medians of ratios with their intervals; the standard error is estimate times sd.
+            Report exp of the coefficients: medians of ratios with their intervals; std.error is estimate times sd.
 
         Examples
         --------
@@ -123,14 +122,14 @@ class FamiliarNames(FitDiagnostics):
         """
         import pandas as pd
 
-        asked = listed(effects)
-        for effect in asked:
+        wanted = listed(effects)
+        for effect in wanted:
             choice("tidy", "effects", effect, _EFFECTS)
         level = scalar("tidy", "conf_level", conf_level, 0.0, 1.0)
-        if level != 0.95 and set(asked) != {"fixed"}:
+        if level != 0.95 and set(wanted) != {"fixed"}:
             raise problem("tidy", f"conf_level = {level:g} of hyperparameters or effects", '0.95, or effects="fixed"')
-        made = {"fixed": lambda: self._fixed(level, exponentiate), "ran_pars": self._of_theta, "ran_vals": self._levels}
-        return pd.concat([made[effect]() for effect in _EFFECTS if effect in asked], ignore_index=True)
+        rows = {"fixed": lambda: self._fixed(level, exponentiate), "ran_pars": self._of_theta, "ran_vals": self._levels}
+        return pd.concat([rows[effect]() for effect in _EFFECTS if effect in wanted], ignore_index=True)
 
     def _fixed(self, level: float, exponentiate: bool) -> pd.DataFrame:
         table = tables.over_parts(self, lambda part: tables.coefficients(part, level))
@@ -162,8 +161,8 @@ class FamiliarNames(FitDiagnostics):
     def glance(self) -> pd.DataFrame:
         """One row of the whole fit, with broom's columns nobs, df, logLik, AIC, BIC, and those of this package.
 
-        elpd.loo is the sum of ``loo``, elbo a lower bound of the evidence with its gap. What a kind of fit does not
-        answer is NaN; so are elbo and gap of the iterative engine, which are intervals.
+        elpd.loo is the sum of ``loo``, elbo the lower bound of the evidence with its gap. Statistics that a kind of fit
+        lacks are NaN, and so are elbo and gap of the iterative engine, which are intervals.
 
         Examples
         --------
@@ -185,8 +184,8 @@ class FamiliarNames(FitDiagnostics):
     def augment(self, *, interval: float = 0.95) -> pd.DataFrame:
         """The rows of the fit with broom's columns .fitted, .se.fit, .lower, .upper, .resid and .std.resid.
 
-        .lower and .upper are of E[y]; .resid is y less .fitted, .std.resid the quantile residual of each row predicted
-        from the others. Rows that were left out are not among them.
+        .lower and .upper belong to E[y]; .resid is y - .fitted, .std.resid the quantile residual of each row predicted
+        from the others. Rows that were left out do not appear.
 
         Examples
         --------
@@ -196,11 +195,11 @@ class FamiliarNames(FitDiagnostics):
         ['x', 'y', '.fitted', '.se.fit', '.lower', '.upper', '.resid', '.std.resid']
         """
         check(self, "residuals")
-        model, found = self.model, self.predict(kind="mean", interval=interval)
-        found = found.iloc[model.kept]
+        model, table = self.model, self.predict(kind="mean", interval=interval)
+        table = table.iloc[model.kept]
         out = model.frame.set_axis(model.data_index[model.kept], axis=0)
         names = {"mean": ".fitted", "sd": ".se.fit", "lower": ".lower", "upper": ".upper"}
-        out = out.assign(**{new: found[old] for old, new in names.items()})
+        out = out.assign(**{new: table[old] for old, new in names.items()})
         return out.assign(**{".resid": self.resid.iloc[model.kept], ".std.resid": self.residuals().iloc[model.kept]})
 
     # -- papers and notebooks ----------------------------------------------------------------------
@@ -268,7 +267,7 @@ class FamiliarNames(FitDiagnostics):
 
     @property
     def __maketables_vcov_info__(self) -> Mapping[str, Any]:
-        """What the standard errors are."""
+        """The kind of standard errors."""
         return {"vcov_type": "posterior sd"}
 
     @property
@@ -278,12 +277,12 @@ class FamiliarNames(FitDiagnostics):
 
     @property
     def __maketables_stat_labels__(self) -> Mapping[str, str]:
-        """What they are called."""
+        """The labels of the statistics."""
         return {"ll": "Log likelihood", "elpd_loo": "elpd (leave one out)", "r2_marginal": "R2 (marginal)"}
 
 
 def _broom(effect: str, group: Any, term: Any, *columns: Any) -> pd.DataFrame:
-    """Broom's columns."""
+    """A frame with the columns of broom."""
     import pandas as pd
 
     names = ("estimate", "std.error", "conf.low", "conf.high")
@@ -293,14 +292,14 @@ def _broom(effect: str, group: Any, term: Any, *columns: Any) -> pd.DataFrame:
 
 
 def _latex(text: Any) -> str:
-    """With LaTeX's signs escaped."""
+    """Text with the special characters of LaTeX escaped."""
     signs: dict[str, Any] = {sign: f"\\{sign}" for sign in "&%$#_{}"}
     words = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "|": "bar"}
     return short_name(text).translate(str.maketrans(signs | {k: rf"\text{v}{{}}" for k, v in words.items()}))
 
 
 def names_table() -> str:
-    """The table of the documentation, in markdown: each name, and what it is."""
+    """The table of names in the documentation, in markdown: each name with the first line of its docstring."""
     lines = ["| name | what it is |", "|---|---|"]
     for name, answer in vars(FamiliarNames).items():
         if not name.startswith("_"):

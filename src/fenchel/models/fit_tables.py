@@ -1,4 +1,4 @@
-"""The posterior of a fitted model, over theta where that is averaged over, and its tables."""
+"""The posterior of a fitted model, averaged over theta if it is integrated out, and its tables."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ if TYPE_CHECKING:
 
     Corrections = Corrected | Collapsed | Interpolated | ImportanceSample
 
-_GRID = 2  # of the likelihood's own parameters that are averaged over on a lattice, which follows tails
-_COMPOSITE = 5  # the most on a composite design; more are on a star
-_MOST_OWN = 12  # the most that are averaged over; more are held at their mode
-_TOL = 1e-6  # relative gap of a fit that is one of many
-_CORRECTED = 2000  # rows: up to so many, a bound that is loose in eta (of extra zeros) is corrected at every point
+# Parameters of the likelihood that are averaged over where theta is not integrated out, by their number:
+_GRID = 2  # up to this many on a grid, which follows heavy tails
+_COMPOSITE = 5  # up to this many on a central composite design, more on a star
+_MOST_OWN = 12  # up to this many are averaged over, more are held at their mode
+_TOL = 1e-6  # relative gap of each of these fits
+_CORRECTED = 2000  # rows up to which the evidence of a likelihood that is not log-concave is corrected at every point
 
 
 class FitTables:
-    """The posterior of a fitted model and its tables: the base of ``FittedModel``, which adds predictions and pictures.
+    """Base class of ``FittedModel``: the posterior of a fitted model and its tables.
 
-    ``tables.py``, ``predictions.py``, ``remarks.py`` and the engines are written for this class. ``at_theta`` marks one
-    of the ``components``, the fits at one theta each over which another fit averages. Of a fit with ``parts`` theta,
-    solution and likelihood are those of the main part.
+    ``tables.py``, ``predictions.py``, ``remarks.py`` and the engines use this class. ``at_theta`` marks a fit as one of
+    the ``components`` over which another fit averages. If there are ``parts``, then theta, solution and likelihood are
+    those of the main part.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class FitTables:
         parts: Mapping[str, Any] | None = None,
         why: str = "",
     ) -> None:
-        self.why = why  # the answers are no more accurate
+        self.why = why  # the reason for which the fit is no more accurate
         self.model, self.found, self.at_theta, self.engine = model, found, at_theta, engine
         self.solution, self.theta = found.solution, found.theta
         self.integrated, self.answers, self.parts = integrated, answers, dict(parts or {})
@@ -86,13 +87,13 @@ class FitTables:
 
     @property
     def limits(self) -> list[str]:
-        """Where the table of capabilities lists what this fit does not answer."""
+        """The columns of the table of capabilities that list what this fit lacks."""
         return [name for name in (self.engine.name, self.model.reduction.name) if name]
 
     # -- the posterior -----------------------------------------------------------------------------
     @property
     def n_averaged(self) -> int:
-        """How many of the likelihood's own parameters are averaged over, where theta is not integrated out."""
+        """Number of the likelihood's parameters that are averaged over although theta is not integrated out."""
         likelihood, n = self.found.likelihood, self.theta.size
         held = self.at_theta or not (self.engine.averages_own and likelihood.moves_eta)
         if self.integrated is not None or held:
@@ -102,7 +103,7 @@ class FitTables:
 
     @cached_property
     def mixture(self) -> Integrated | None:
-        """The posterior over theta that tables and predictions are of; None: they are at the learned one."""
+        """The posterior over theta behind tables and predictions; None: they are at the learned theta."""
         free, likelihood = self.n_averaged, self.found.likelihood
         if not free:
             return self.integrated
@@ -123,7 +124,7 @@ class FitTables:
 
     @cached_property
     def components(self) -> list[Self]:
-        """The model as fitted at each theta of ``mixture``; the fit itself where there is none."""
+        """The fits at each theta of ``mixture``; without one a list of this fit."""
         mixture = self.mixture
         if mixture is None:
             return [self]
@@ -136,19 +137,19 @@ class FitTables:
 
     @property
     def posterior(self) -> Answers:
-        """What tables and predictions are of: a mixture over theta, what ``corrected`` gave, or the Gaussian."""
+        """The posterior behind tables and predictions: a mixture over theta, a corrected one, or the Gaussian."""
         if self.mixture is not None:
             return self.mixture
         return self.solution.posterior if self.answers is None else self.answers
 
     @cached_property
     def proofs(self) -> dict[str, Proof]:
-        """Proofs of the evidence that were made, by their effort."""
+        """The proofs of the evidence that have been computed, by their effort."""
         return {}
 
     @property
     def evidence_estimate(self) -> float:
-        """log p(y) beyond the elbo, at the hyperparameters or, of an integrated fit, over them; NaN of a plain fit."""
+        """Corrected estimate of log p(y), with hyperparameters integrated out if they are; NaN for a Gaussian fit."""
         if self.parts:
             return sum(part.evidence_estimate for part in self.parts.values())
         if self.integrated is not None:
@@ -157,38 +158,38 @@ class FitTables:
 
     @property
     def approximation_loss(self) -> float:
-        """Nats of elbo that terms seen through inducing points cost at most; 0 without such terms.
+        """Upper bound, in nats, on the elbo lost by terms with inducing points; 0 without such terms.
 
-        Infinite where nothing bounds it: for a family without a dual.
+        It is infinite for a family without a dual, where no bound is known.
         """
         fits = self.parts.values() if self.parts else [self]
         return float(sum(cost.bound for fit in fits for _, cost in fit.approximations))
 
     @property
     def approximations(self) -> list[tuple[Any, Any]]:
-        """The terms that approximate, and what is known of what they cost at the learned hyperparameters."""
+        """The approximate terms, each with the bound on its loss at the learned hyperparameters."""
         pairs = self.model.sum.thetas(self.theta)
         return [(term, term.cost_at(part, self.solution)) for term, part in pairs if term.approximates]
 
     @cached_property
     def accuracy(self) -> str:
-        """Which answers these are: integrated over the hyperparameters, corrected, or Gaussian at the mode."""
+        """The kind of results in words: integrated over the hyperparameters, corrected, or Gaussian at the mode."""
         return in_words(self)
 
     @cached_property
     def remarks(self) -> list[Remark]:
-        """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
+        """Sentences on the data of each term, and on results that the prior decides rather than the data."""
         if self.parts:
             return [Remark(f"{name}: {r}", r.name, r.severity) for name, p in self.parts.items() for r in p.remarks]
         return self.engine.remarks(self)
 
     @stated()
     def corrected(self) -> Self:
-        """The same fit beyond the Gaussian: coefficients, effects and predictions by ``Solution.corrected``.
+        """The same fit with corrected marginals: coefficients, effects and predictions by ``Solution.corrected``.
 
-        Intervals are then skewed where the posterior is, which shows with few labels or small counts. Hyperparameters
-        and the certificate stay; joint draws are the Gaussian's, each unknown moved to its corrected marginal.
-        An integrated fit is itself: every theta has its marginals beyond the Gaussian, or says why not.
+        Intervals are then skewed as the posterior is, which matters with few labels or small counts. Hyperparameters
+        and the certificate do not change; joint draws are those of the Gaussian, transformed to the corrected
+        marginals. An integrated fit is returned as it is, since it is corrected at every theta if that is possible.
         """
         check(self, "corrected")
         if self.parts:
@@ -208,9 +209,9 @@ class FitTables:
     # -- tables ------------------------------------------------------------------------------------
     @property
     def coefficients(self) -> pd.DataFrame:
-        """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval.
+        """Table of the intercept (at 0 of every column) and the coefficients (per unit): mean, sd, 95 % interval.
 
-        Of labels of several kinds those of each class against the reference, of a hurdle those of each part.
+        For "multinomial" it has those of each class against the reference, for a hurdle those of each part.
 
         Examples
         --------
@@ -230,15 +231,15 @@ class FitTables:
 
     @property
     def covariance(self) -> pd.DataFrame:
-        """The posterior covariance of the coefficients."""
+        """Posterior covariance matrix of the coefficients."""
         check(self, "covariance")
         return tables.covariance(self)
 
     @property
     def effects(self) -> Mapping[Any, pd.DataFrame]:
-        """Each special term as a frame, one row a level: by its text, ``"(1|g)"``, or by its column, ``"g"``.
+        """The effects of special terms: ``effects["(1|g)"]`` or ``effects["g"]`` is a frame with one row per level.
 
-        Of an iterative engine ``sd_error`` is what probes leave unknown of the sd.
+        With the iterative engine ``sd_error`` is the standard error of the sd.
 
         Examples
         --------
@@ -252,22 +253,22 @@ class FitTables:
 
     @cached_property
     def theta_mode(self) -> Mode:
-        """The evidence about its mode: its curvature, and which hyperparameters are at a bound."""
+        """The curvature of the evidence at its mode, and the hyperparameters that are at a bound."""
         return tables.theta_mode(self)
 
     @property
     def theta_covariance(self) -> np.ndarray:
-        """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
+        """Covariance matrix of theta from the curvature of the evidence; 0 for an entry that ended at a bound."""
         return self.engine.theta_covariance(self)
 
     @cached_property
     def hyperparameters(self) -> pd.DataFrame:
-        """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval.
+        """Table of the hyperparameters: standard deviations, correlations, shares and parameters of the likelihood.
 
-        Cutpoints are those where every column is 0, and their intervals include how well the coefficients are known.
-        Of an integrated fit ``value`` is where the density that was integrated is largest, on the scale of ``theta``,
-        beside the posterior mean, sd and median. Of an iterative engine ``error`` is the standard error that probes
-        have brought into the value.
+        Columns are the value and its 95 % interval. For an integrated fit ``value`` is the mode of the density of
+        ``theta``, and posterior mean, sd and median are added. With the iterative engine ``error`` is the Monte Carlo
+        standard error of the value. Cutpoints are those at 0 of every column; their intervals include the uncertainty
+        of the coefficients.
         """
         if self.parts:
             return tables.over_parts(self, lambda part: part.hyperparameters)
@@ -277,11 +278,11 @@ class FitTables:
 
     @property
     def priors(self) -> pd.DataFrame:
-        """Every prior of the model, in words."""
+        """Table of all priors of the model, in words."""
         return tables.over_parts(self, lambda part: prior_table(part.model))
 
     def summary(self) -> str:
-        """A page for a reader: the certificate first, then the model, its rows and what it found."""
+        """A text summary: the certificate, the model, its rows, and the tables of estimates."""
         from .summaries import summary
 
         return summary(self)

@@ -49,55 +49,51 @@ Options = tuple[float, Mapping[str, Any], Sequence[str]]  # fixed_sd, priors, an
 
 
 class Model(MakesData, Stated):
-    """A latent Gaussian model of a data frame, by a formula.
+    """A latent Gaussian model of a data frame, given by a formula.
 
     Parameters
     ----------
     formula : str
-        ``"y ~ x + z:w + C(f) + (1|group) + (x|group) + rw1(year) + bym2(district)"``. The fixed part is formulaic's:
-        interactions, ``C()``, ``poly``, ``bs``, ``scale``, ``np.log``, ``offset()``, ``-1``, ``.`` for every other
-        column. Special terms are added to it: ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a/b)``, ``(1|a:b)``,
+        Such as ``"y ~ x + z:w + C(f) + (1|group) + (x|group) + rw1(year) + bym2(district)"``. The fixed part is in the
+        language of formulaic: interactions, ``C()``, ``poly``, ``bs``, ``scale``, ``np.log``, ``offset()``, ``-1``, and
+        ``.`` for every other column. Special terms: ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a/b)``, ``(1|a:b)``,
         ``(1|gr(g, cov=A))``, ``rw1(t)``, ``rw2(t)``, ``ar1(t)``, ``seasonal(t, 12)``, ``icar(r)``, ``bym2(r)``,
-        ``leroux(r)`` and others of ``models.grammar``. On the left: ``y``, ``np.log(y)``, ``y | trials(n)``,
+        ``leroux(r)`` and others of ``models.grammar``. The left side: ``y``, ``np.log(y)``, ``y | trials(n)``,
         ``cbind(successes, failures)``, ``cens(time, event)``, ``interval(lower, upper)``.
-    data : data frame of pandas, polars or whatever narwhals reads, or a dict of columns
-        Rows in which a covariate is missing are left out and counted; where y is missing, y is predicted.
-    family : str or Likelihood, optional
+    data : data frame of pandas, polars or another library that narwhals reads, or dict of columns
+        Rows with a missing covariate are left out and counted; rows with a missing y are predicted.
+    family : str or Likelihood, default "gaussian"
         "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...;
-        "multinomial" for labels of several kinds, "cox" for durations with a baseline hazard of any form.
-        Default: "gaussian", with a warning where y is 0 or 1 in every row, or whole numbers with zeros among them and a
-        mean below 3; of any whole numbers from 0 on, the first lines of the summary ask whether they are counts.
+        "multinomial" for unordered labels, "cox" for durations. A warning says if y looks like labels or counts.
     weights, exposure, trials, event : name of a column, number or array, optional
-        ``weights`` multiply the log-likelihood of each row: how often it was seen, not lme4's precision of its mean.
+        ``weights`` multiply the log-likelihood of each row: the number of times that it was seen (not a precision).
     terms : sequence of Term, optional
-        Terms of ``fenchel.terms`` or of one's own, beside those of the formula.
+        Terms of ``fenchel.terms`` or your own, in addition to those of the formula.
     graphs : dict, optional
-        Column of regions -> its graph; or a name that the formula uses -> a graph.
+        Graphs by the column of regions, or by a name that the formula uses.
     env : dict, optional
-        Other variables of the formula, before those of the caller.
-    levels : dict, optional
-        Column or term -> its levels in order, where they are more than the data have.
+        Variables of the formula; they take precedence over those of the caller.
+    levels : dict of column or term to list, optional
+        All levels in order, if the data do not have them all.
     priors : dict, optional
-        {name: prior} or {name: {parameter: prior}}, by the names that ``model.priors`` prints of all of them: a
-        coefficient -> ``Normal(mean, sd)`` per unit of its column; a term -> ``PC(sd=1, alpha=0.01)``; a parameter of
-        the likelihood ("noise", "size", "shape", "cutpoints", "zero", ...) -> ``Normal`` of its log or logit. None is
-        flat: of a coefficient, a hundred times as wide as its default. What is not named keeps its default. Of a hurdle
-        with ``zero=`` a name may be of either part; a name that both parts have is stated for both, and {"zero": {name:
-        prior}} or {"count": ...} for one.
-    fixed_sd : float
-        Prior sd of what one sd of a fixed column does, those of ``dispersion=`` and ``zero=`` too, and of the intercept
-        at the mean of the columns about the overall level of y; for noise about eta in units of the sd of y.
-    bound : str
-        "best", or one of the likelihood's bounds.
+        {name: prior} or {name: {parameter: prior}}; ``model.priors`` lists the names and defaults. A coefficient:
+        ``Normal(mean, sd)`` per unit of its column. A term: ``PC(sd=1, alpha=0.01)``. A parameter of the likelihood
+        ("noise", "size", "shape", "cutpoints", "zero", ...): ``Normal`` of its log or logit. None is flat (for a
+        coefficient, a hundred times as wide as the default). For a hurdle with ``zero=`` a name applies to every part
+        that has it; {"zero": {name: prior}} or {"count": ...} to one.
+    fixed_sd : float, default 10.0
+        Prior sd of fixed effects per sd of their column, and of the intercept at the mean of the columns; for noise
+        about eta in units of the sd of y.
+    bound : str, default "best"
+        "best", or the name of one of the likelihood's bounds.
     dispersion : str, optional
-        ``"~ x + f"``, fixed effects alone: the log of each row's sd (Gaussian, Student-t), shape (gamma), precision
-        (beta, beta-binomial) or size (negative binomial). Its coefficients are hyperparameters.
+        Formula ``"~ x + f"`` of fixed effects for the log of each row's sd (Gaussian, Student-t), shape (gamma),
+        precision (beta, beta-binomial) or size (negative binomial). Its coefficients are hyperparameters.
     zero : str, optional
-        ``"~ x"``: the logit of the probability of a structural zero (zero-inflated families, fixed effects alone), or
-        of a zero (hurdle families, any terms: the model is then two fits, of zeros and of counts above 0).
-    baseline : "rw1", "rw2" or "free"
-        Of ``family="cox"``: the log of its hazard over time. "free" is the partial likelihood, for up to 500 different
-        event times; rows in which the time or the event is missing are left out.
+        Formula ``"~ x"`` for the logit of the probability of a structural zero (zero-inflated families, fixed effects
+        only) or of a zero (hurdle families, any terms; the model is then two fits, of zeros and of positive counts).
+    baseline : {"rw1", "rw2", "free"}, default "rw1"
+        For "cox": prior of the log hazard over time. "free" is the partial likelihood, for up to 500 event times.
 
     Examples
     --------
@@ -111,11 +107,11 @@ class Model(MakesData, Stated):
     True
     """
 
-    variables: dict[str, Any]  # of the caller, that the formula uses; a file keeps them
-    expressions: list[Any]  # of the formula; a file refuses functions of one's own in them
+    variables: dict[str, Any]  # the caller's variables that the formula uses; files store them
+    expressions: list[Any]  # of the formula; files refuse user-defined functions in them
 
     def __new__(cls, formula: Any = None, data: Any = None, *args: Any, **options: Any) -> Model:
-        """A table of Dask's, whose rows are out of memory, has a model of its own."""
+        """Return a ``PartitionedModel`` for a Dask dataframe."""
         if cls is Model and is_dask(data):
             from .partitioned import PartitionedModel
 
@@ -142,8 +138,8 @@ class Model(MakesData, Stated):
         dispersion: str | None = None,
         zero: str | None = None,
         baseline: str = "rw1",
-        _elsewhere: Sequence[str] = (),  # what priors may name beside this model's own: another part has it
-        _depth: int | None = 1,  # of the caller whose variables and functions the formula may use; None: nobody's
+        _elsewhere: Sequence[str] = (),  # names in priors that belong to another part of the model
+        _depth: int | None = 1,  # depth of the caller whose variables the formula may use; None: no caller
     ) -> None:
         given = {name: value for name, value in locals().items() if name in ModelSpec.__dataclass_fields__}
         caller = None if _depth is None or is_loading() else sys._getframe(_depth)
@@ -162,7 +158,7 @@ class Model(MakesData, Stated):
         keep_arguments(self, scope, data)
 
     def statement(self) -> Statement:
-        """The call that makes the model again, for a file."""
+        """The call that rebuilds the model, for a file."""
         return model_statement(self, super().statement())
 
     def _compile(self, spec: ModelSpec, family_given: bool) -> Scope:
@@ -199,39 +195,39 @@ class Model(MakesData, Stated):
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:
-        """The fixed part as one text for formulaic; a lone dot is every column that is nothing else."""
+        """The fixed part as text for formulaic; a dot becomes all columns that have no other role."""
         pieces = self.parsed.fixed
         if any(piece.text == "." for piece in pieces):
             outlines = [name for name in scope.columns if str(scope.frame[name].dtype) == "geometry"]
-            mine = {*self.response.names, *self.response.row_names, *self.compiled.sources, *outlines}
-            rest = [f"`{name}`" for name in scope.columns if name not in mine]
+            taken = {*self.response.names, *self.response.row_names, *self.compiled.sources, *outlines}
+            rest = [f"`{name}`" for name in scope.columns if name not in taken]
             return " ".join(f"{p.sign} {'+'.join(rest) or '1' if p.text == '.' else p.text}" for p in pieces)
         return " ".join(f"{p.sign} {p.text}" for p in pieces).lstrip("+ ") or "1"
 
     @property
     def covariates(self) -> list[Hashable]:
-        """The columns that a row needs to be predicted, y's own and exposures aside."""
+        """The columns that prediction of a row needs, without y and exposures."""
         others = [*self.offsets, *(second.expression for second in self.seconds)]
         names = [*self.fixed.expression.names, *(n for o in others for n in o.names), *self.compiled.sources]
         return list(dict.fromkeys(names))
 
     def _kept(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, Dropped]:
-        """The rows in which every covariate is there, and what was left out."""
+        """The rows without a missing covariate, their places in the data, and a count of the dropped ones."""
         rows = [name for name in self.response.row_names if name not in self.response.names]
         needed = [*self.covariates, *rows]
         plain = used("Model", frame, [*needed, *self.response.names])
         bad = missing("Model", plain, needed)
-        lost = np.zeros(len(frame), dtype=bool)
+        dropped = np.zeros(len(frame), dtype=bool)
         for where in bad.values():
-            lost |= where
-        if lost.all():
+            dropped |= where
+        if dropped.all():
             worst = max(bad, key=lambda name: bad[name].sum())
             raise problem("Model", f"no row has all covariates: {worst!r} is missing in {bad[worst].sum()}", "one row")
-        people = self.reduction.missing(self, needed)
-        people = bad if people is None else people
-        counts = {name: int(where.sum()) for name, where in people.items()}
-        n = int(np.any(list(people.values()), axis=0).sum()) if people else 0
-        return plain[~lost].reset_index(drop=True), np.flatnonzero(~lost), Dropped(n, counts)
+        counted = self.reduction.missing(self, needed)  # of a Cox model the people, not the pieces of their time
+        counted = bad if counted is None else counted
+        counts = {name: int(where.sum()) for name, where in counted.items()}
+        n = int(np.any(list(counted.values()), axis=0).sum()) if counted else 0
+        return plain[~dropped].reset_index(drop=True), np.flatnonzero(~dropped), Dropped(n, counts)
 
     # -- the parts of the model --------------------------------------------------------------------
     def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> None:
@@ -243,17 +239,17 @@ class Model(MakesData, Stated):
         self._state_own(fixed_sd, priors, self.target.y)
         self.ordered, seen = self.target.likelihood.ordered, self.target.seen
         if not seen.any():
-            raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
+            raise problem("Model", "no row is observed", "one row with y, and weight, exposure and trials above 0")
         frame, about = self.compiled.extended(self.frame), np.average(self.offset_at(self.frame), weights=seen)
         table = DataTable("Model", frame, weights=self.target.weights, places=self.kept)
         self._add_up(table, (fixed_sd, priors, elsewhere), float(about), weights=seen)
         self.target = with_dual(self.target, self.sum.effects, bound)
 
     def _add_up(self, table: DataTable, stated: Options, mean_offset: float, **options: Any) -> None:
-        """Read the terms against a table, and give the coefficients their priors; ``options`` of ``SumOfTerms``."""
+        """Read the terms from a table and set the priors of the coefficients; ``options`` go to ``SumOfTerms``."""
         (fixed_sd, priors, elsewhere), columns = stated, self.fixed.expression.columns
         intercept = INTERCEPT in columns and not self.ordered
-        self.level = self.target.level - mean_offset if intercept else 0.0  # of the intercept's prior
+        self.level = self.target.level - mean_offset if intercept else 0.0  # prior mean of the intercept
         self.sum = SumOfTerms(
             [self.fixed, *self.compiled.terms],
             table,
@@ -273,24 +269,24 @@ class Model(MakesData, Stated):
         self.sum.offset = self.level + self.offset_at(self.frame) + self.coefficient_priors.offset(self.sum.X)
 
     def _state_own(self, fixed_sd: float, priors: Mapping[str, Any], y: np.ndarray) -> None:
-        """Give the likelihood's own parameters their priors."""
+        """Set the priors of the parameters of the likelihood."""
         names = [*self.fixed.expression.columns, *(str(term.name) for term in self.compiled.terms)]
         self.own_priors = OwnPriors(self.target.likelihood, y, priors, fixed_sd, names)
         self.target = replace(self.target, likelihood=self.own_priors.likelihood)
 
     @property
     def n_rows(self) -> tuple[int, int]:
-        """How many rows are used, and how many of them are observed."""
+        """Number of rows that are used, and of those among them that are observed."""
         return len(self.kept), int((self.target.seen > 0.0).sum())
 
     def row_values(self, name: str) -> np.ndarray | None:
-        """ "trials", "exposure" or "event" of the rows (N,); None where the likelihood has none."""
+        """Array (N,) of the rows' "trials", "exposure" or "event"; None if the likelihood has no such parameter."""
         likelihood = self.target.likelihood
         given = getattr(likelihood, name) if name in likelihood.row_parameters else None
         return None if given is None else np.broadcast_to(np.asarray(given, dtype=np.float64), self.target.y.shape)
 
     def table(self, frame: pd.DataFrame) -> DataTable:
-        """Plain rows as terms read them."""
+        """A frame as the table that terms read."""
         return DataTable("Model", self.compiled.extended(frame))
 
     def offset_at(self, frame: pd.DataFrame) -> np.ndarray:
@@ -299,14 +295,14 @@ class Model(MakesData, Stated):
         for expression in self.offsets:
             part = expression.evaluate(frame)
             if part.shape[1] != 1 or not np.isfinite(part).all():
-                got = f"offset({expression.text[5:-1]}) is no finite number in every row"
+                got = f"offset({expression.text[5:-1]}) is not a finite number in every row"
                 raise problem("Model", got, "one number")
             total += part[:, 0]
         return total
 
     @property
     def priors(self) -> pd.DataFrame:
-        """Every prior of the model, in words; of a hurdle with ``zero=`` those of each part."""
+        """Table of all priors of the model in words, by the names that ``priors=`` takes."""
         import pandas as pd
 
         if not self.others:
@@ -330,51 +326,57 @@ class Model(MakesData, Stated):
         engine: str = "auto",
         n_probes: int | None = None,
     ) -> FittedModel:
-        """Learn the hyperparameters and fit the rest.
+        """Learn the hyperparameters and fit the posterior.
 
         Parameters
         ----------
-        n_restarts : int
-            Further starts of the search, drawn with ``rng``.
-        tol : float
-            Relative gap of every fit; default: 1e-10, of the iterative engine 1e-4.
-        progress : bool
-        accuracy : "auto", "fast" or "high"
-            "fast": hyperparameters where the elbo is largest, and the best Gaussian there. "high": integrated over the
-            hyperparameters, each point weighted by its corrected evidence and with marginals beyond the Gaussian.
-            "auto": the best that takes at most 15 times as long as the plain fit, or a second: integrated, corrected at
-            the mode, or Gaussian. ``fit.accuracy`` and the first line of the summary say which it is.
-        evidence : "elbo" or "corrected", optional
-            What learning maximises, in the place of what ``accuracy`` says. "corrected" finds the variances of groups
-            that quadrature finds (``fenchel.hyperparameters.learn``), and takes marginals beyond the Gaussian there.
-        integrate : "auto" (or True), "grid", "ccd" or False, optional
-            Integrate over the hyperparameters (``fenchel.integrate``) by this method, in the place of what ``accuracy``
-            says; False does not. Coefficients, effects, predictions, draws and leave-one-out are then mixtures over
-            fits at many hyperparameters.
+        n_restarts : int, default 0
+            Number of further starts of the search, drawn with ``rng``.
+        tol : float, optional
+            Relative gap at which every fit ends. Default: 1e-10, for the iterative engine 1e-4.
+        progress : bool, default False
+            Show a progress line.
+        rng : numpy Generator or int, default 0
+            Seed of the restarts and of the iterative engine.
+        accuracy : {"auto", "fast", "high"}, default "auto"
+            "fast": hyperparameters that maximise the elbo, and the best Gaussian there. "high": integrated over the
+            hyperparameters, with corrected evidence and marginals at each point. "auto": the most accurate method that
+            takes at most 15 times as long as "fast", or a second. ``fit.accuracy`` and the summary say which it was.
+        evidence : {"elbo", "corrected"}, optional
+            The objective of learning; it overrides ``accuracy``. "corrected" also corrects the marginals, and finds the
+            variances of groups that quadrature finds.
+        integrate : {"auto", "grid", "ccd", True, False}, optional
+            Method of integration over the hyperparameters (``fenchel.integrate``), or False for none; it overrides
+            ``accuracy``. Tables, predictions and draws are then mixtures over fits at many hyperparameters.
         n_jobs : int, None or Dask client
-            Who fits the points of an integration, or searches from several starts, side by side (``fenchel.tasks``).
-        checkpoint : path or Finished
-            Of the integration: what keeps finished fits.
-        engine : "auto", "direct" or "iterative"
-            "iterative" needs no factor of the precision: conjugate gradients and ``n_probes`` (32) random vectors drawn
-            with ``rng``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says
-            so, only where a factor would exceed stated limits of memory and work; it is the faster one from about 3000
-            levels on. Where a factorisation is dear, the direct engine's search begins where a quick such fit ends.
+            Workers for the restarts and for the fits of an integration (``fenchel.tasks``).
+        checkpoint : path or Finished, optional
+            File in which finished fits of an integration are kept.
+        engine : {"auto", "direct", "iterative"}, default "auto"
+            "iterative" uses conjugate gradients and ``n_probes`` random vectors instead of a factorisation, for crossed
+            groups with 10^5 levels and more; its gap is an interval. "auto" uses it, and says so, only if a
+            factorisation would exceed stated limits of memory and work. It is faster from about 3000 levels on.
+        n_probes : int, default 32
+            Number of random vectors of the iterative engine.
+
+        Returns
+        -------
+        FittedModel
         """
         from .engines import fit_directly, fit_iteratively, uses_iterative
 
         self.response.check_observed()
         dial = Dial(accuracy, evidence, integrate)
         if checkpoint is not None and dial.method is None:
-            advice = "Another fit in memory is over in seconds: leave it out."
-            raise problem("Model", "checkpoint meets a table in memory", "integrate=..., or a Dask dataframe", advice)
+            advice = "Other fits in memory take seconds: leave it out."
+            raise problem("Model", "checkpoint with a table in memory", "integrate=..., or a Dask dataframe", advice)
         if tol is not None:
             scalar("Model", "tol", tol, 0.0, _LOOSEST)
         only = {"n_restarts": n_restarts, "integrate": dial.method, "evidence": evidence == "corrected"}
         if uses_iterative(self, engine, only):
             return fit_iteratively(self, tol, rng, progress, n_probes)
         if n_probes is not None and engine == "direct":
-            raise problem("Model", 'n_probes with engine = "direct"', "n_probes left out", "It has no probes.")
+            raise problem("Model", 'n_probes with engine = "direct"', "n_probes=None", "This engine has no probes.")
         each: dict[str, Any] = {"progress": progress, "n_jobs": n_jobs}
         search = {"n_restarts": n_restarts, "rng": rng, "tol": 1e-10 if tol is None else tol, **each}
         points = {"checkpoint": checkpoint, **each}
@@ -382,7 +384,7 @@ class Model(MakesData, Stated):
         return self.reduction.invert(self, fits)
 
     def _alone(self) -> Model:
-        """The main model without those beside it, as a model of its own."""
+        """The main model without the models of other parts."""
         if not self.others:
             return self
         out = copy.copy(self)
@@ -394,7 +396,7 @@ class Model(MakesData, Stated):
 
 
 _self, *_given = signature(Model.__init__).parameters.values()
-Model.__signature__ = Signature(_given)  # type: ignore[attr-defined]  # not that of __new__
+Model.__signature__ = Signature(_given)  # type: ignore[attr-defined]  # help() would show that of __new__
 
 
 def fit(
@@ -429,19 +431,15 @@ def fit(
     n_probes: int | None = None,
     **unknown: Any,
 ) -> FittedModel:
-    """``Model(formula, data, family, ...).fit(...)`` in one call.
+    """Fit a formula to a data frame: ``Model(formula, data, family, ...).fit(...)`` in one call.
 
     Parameters
     ----------
     formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
     dispersion, zero, baseline
-        Of ``Model``.
+        As in ``Model``.
     n_restarts, tol, progress, rng, accuracy, evidence, integrate, n_jobs, checkpoint, engine, n_probes
-        Of ``Model.fit``.
-
-    Returns
-    -------
-    FittedModel
+        As in ``Model.fit``, which also says what is returned.
     """
     given = dict(locals())
     for name in given.pop("unknown"):

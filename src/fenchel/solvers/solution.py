@@ -1,7 +1,7 @@
-"""What a fit returns: two bounds, the gap between them, and the posterior.
+"""``Solution``, the result of a fit: lower and upper bound, the gap between them, and the posterior.
 
-Files keep the numbers of a fit (``kept_numbers``); ``restored`` evaluates q once at the sites where the solver ended.
-The elbo and the gap are computed again there, and a file that claims more than the sites give is refused.
+Files store the numbers of a fit (``kept_numbers``). ``restored`` evaluates q at the stored sites, computes the elbo
+and the gap again, and refuses a file whose claims exceed them.
 """
 
 from __future__ import annotations
@@ -34,47 +34,61 @@ _AGREE = 1e-9  # relative difference of the elbos, or gaps, of the same sites on
 
 
 class Solution(Stored):
-    """A fit with its certificate.
+    """The result of ``infer``: the posterior and its certificate.
 
     Attributes
     ----------
+    posterior : Posterior
+        The Gaussian q(z), with the marginals of eta and predictions.
     elbo : float
-        A lower bound on log p(y), all constants included.
+        Lower bound on log p(y), in nats, with all constants.
     elbo_upper : float
-        No Gaussian q does better than this under the same bound.
+        Upper bound on the elbo of every Gaussian q, under the same bound on the likelihood.
     gap : float
-        elbo_upper - elbo: a sum of nonnegative terms, ``rounding`` and ``quadrature``.
+        elbo_upper - elbo: a sum of nonnegative terms, plus ``rounding`` and ``quadrature``.
     rounding : float
-        How far rounding may have moved the elbo: an estimate, some 1e-12 but where the prior variance is 1e8 times what
-        the data leave of it, or more.
+        Estimate of the rounding error of the elbo: about 1e-12, more if the prior variance is over 1e8 times the
+        posterior one.
     quadrature : float
-        How far the rule of points behind the expectations may have moved the elbo: the difference to another rule, for
-        a softmax under ``bound="exact"``; elsewhere it is rounding, and 0 here. A fit ends where half of it hides what
-        is missing, if that comes before tol.
+        Estimate of the quadrature error of the elbo, from a second rule, for a softmax under ``bound="exact"``; else 0.
+        A fit also ends if half of it exceeds the remaining gap.
     converged : bool
-        gap <= tol * max(1, |elbo|); for a likelihood that is not log-concave, that the distance from stationarity is.
+        Whether gap <= tol * max(1, |elbo|). For a likelihood that is not log-concave: whether the distance from
+        stationarity is that small.
     optimal : bool
-        The same without the rounding: nothing better can be told from this fit in double precision.
-    certificate : str
-        "duality"; "strong-concavity" for the exact mode and others without a dual (for some rivals the gap is then to
-        the best q of their family); "stationarity" where nothing bounds what another q could gain: the gap is infinite.
+        The same without ``rounding``: double precision resolves no better point.
+    certificate : {"duality", "strong-concavity", "stationarity"}
+        Where the gap comes from. "strong-concavity": for bounds without a dual, such as exact expectations.
+        "stationarity": another q may have a larger elbo, and the gap is infinite.
     log_evidence : float
-        The method's own estimate of log p(y): the elbo, but for Laplace and EP, which are not bounds.
-    ending : Ending
-        How the run ended: a code with its numbers.
+        Estimate of log p(y): the elbo, except for Laplace and EP, whose estimates are not bounds.
     status : str
-        The same as a sentence.
-    n_iter, trace, posterior, method, tol, likelihood
+        A sentence on how the run ended; ``ending`` has its code and numbers.
+    n_iter : int
+        Number of iterations.
+    trace : Trace
+        ``trace["elbo"]``, "gap", "seconds" and others, one entry for each iteration.
+    method, tol, likelihood
+        The name of the solver, the relative tolerance and the likelihood of the fit.
     y : array (N,)
-        The targets, NaN where they are unobserved or have weight 0.
-    s, alpha, lam : arrays
-        The mirror coordinate (N, P) and the dual variables (N, C) of all observations; of the contrasts of every two
-        classes (N, P) for a softmax under ``bound="exact"``.
+        The targets; NaN if unobserved or of weight 0.
+    s, alpha, lam : arrays (N, P), (N, C), (N, C)
+        Mirror coordinates and dual variables of all observations. For a softmax under ``bound="exact"`` they belong to
+        the contrasts of every two classes, (N, P).
+
+    Examples
+    --------
+    >>> import numpy as np, fenchel
+    >>> solution = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(3)), [0, 1, 4])
+    >>> solution.converged, solution.certificate, bool(solution.elbo <= solution.elbo_upper)
+    (True, 'duality', True)
+    >>> solution.posterior.mean.shape, solution.loo().log_density.shape
+    ((3,), (3,))
     """
 
     quadrature: float = 0.0
-    in_partitions = False  # whether the rows of the fit are elsewhere
-    proved_bounds: EvidenceBounds | None = None  # of log p(y), once they have been asked for
+    in_partitions = False  # whether the rows of the fit are in Dask partitions
+    proved_bounds: EvidenceBounds | None = None  # the last result of ``evidence_bounds``
 
     def __init__(self, problem: Problem, outcome: Outcome, method: str, tol: float) -> None:
         point = outcome.point
@@ -86,14 +100,14 @@ class Solution(Stored):
         self.posterior: Posterior = point.posterior()
 
     def _certify(self, outcome: Any, likelihood: Likelihood, method: str, tol: float) -> None:
-        """Take the certificate of where a run ended; what of a fit needs no rows."""
+        """Set the attributes that need no rows from the point where the run ended."""
         point = outcome.point
         self.rounding, self.quadrature = float(point.rounding), float(point.quadrature)
         self.elbo, self.gap = point.elbo, point.gap + self.rounding + self.quadrature
         self.elbo_upper = self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
         self.certificate, self.log_evidence = point.certificate, point.log_evidence
         self.optimal, self._ran = optimal(point, tol), outcome.ending
-        if self.optimal != self._ran.reached:  # the certificate judges, whatever a solver says of itself
+        if self.optimal != self._ran.reached:  # the certificate decides, not the solver's own report
             code, reason = ("converged", "") if self.optimal else ("ended", "the solver ended")
             self._ran = Ending(code, point.measure, relative(point), tol, reason)
         self._judge(tol)
@@ -101,7 +115,7 @@ class Solution(Stored):
         self.likelihood = likelihood
 
     def judged_by(self, tol: float) -> Solution:
-        """The same fit under the tolerance a search was asked for, if it met that while fitting more loosely."""
+        """The same fit with the smaller tolerance ``tol``, if its gap satisfies that too."""
         allowed = tol * max(1.0, abs(self.elbo))
         missing = self.gap - self.rounding - self.quadrature
         if not (self.optimal and (missing <= allowed or self.tol <= tol or self.quadrature > 0.0)):
@@ -111,14 +125,14 @@ class Solution(Stored):
         return out
 
     def _judge(self, tol: float) -> None:
-        """An optimal fit has converged unless rounding has moved its elbo by more than tol."""
+        """Set ``converged`` and ``ending``: an optimal fit has converged unless rounding exceeds the tolerance."""
         scale = max(1.0, abs(self.elbo))
         blurred = self.optimal and self.rounding > tol * scale
         self.tol, self.converged = tol, self.optimal and not blurred
         if blurred:
             self.ending = Ending.blurred(self.rounding, scale, tol)
         elif self.optimal and self.quadrature > tol * scale:
-            note = f"its expectations are known to some {self.quadrature:.0e} nats in all"
+            note = f"the quadrature error of its elbo is some {self.quadrature:.0e} nats"
             self.ending = replace(self._ran, tol=max(tol, self._ran.tol)).noting(note)
         else:
             self.ending = replace(self._ran, tol=tol)
@@ -129,25 +143,34 @@ class Solution(Stored):
 
     @property
     def n_observed(self) -> int:
-        """Observations that carry information."""
+        """Number of observations with weight above 0."""
         return int((to_numpy(self._rows["weight"]) > 0).sum())
 
     def likelihood_gradient(self) -> np.ndarray:
-        """d elbo / d(the likelihood's own theta), by the envelope theorem; empty when it has none."""
+        """Gradient of the elbo with respect to the parameters theta of the likelihood; empty if it has none."""
         h, rho = (x if x.ndim == 2 else x[:, None] for x in (self.posterior.mean, self.posterior.variance))
         return self.likelihood.theta_gradient(h, rho, self._rows)
 
     def loo(self, rng: Seed = None) -> LeaveOneOut:
-        """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
+        """Leave-one-out predictive densities, from the cavity distribution of each observation, without refitting.
+
+        Parameters
+        ----------
+        rng : numpy Generator or int, optional
+            For likelihoods whose predictive density is an average over draws.
+        """
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
 
     @stated()
     def corrected(self) -> Corrected | Collapsed | Interpolated | ImportanceSample:
-        """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound.
+        """Correct the evidence and the marginals for the skewness of the exact posterior: an estimate, not a bound.
 
-        Effects of groups, intercepts or intercepts and slopes, are integrated out by quadrature where the fit has them.
-        A likelihood with several predictors an observation gets an importance sample in its place, which has the same
-        answers; ``method`` says which it is.
+        The method depends on the model, and ``method`` of the result names it: an expansion about q; quadrature over
+        the random intercepts (and slopes) of groups; or importance sampling, for likelihoods with several predictors.
+
+        Returns
+        -------
+        Corrected or another result with ``log_evidence``, ``log_evidence_se``, ``mean``, ``quantile`` and ``predict``
         """
         from ..corrections import correct
 
@@ -155,16 +178,33 @@ class Solution(Stored):
 
     @stated()
     def importance(self, draws: int = 4096, rng: Seed = 0) -> ImportanceSample:
-        """Evidence and marginals by Pareto-smoothed importance sampling from q: exact in the limit of many draws."""
+        """Evidence and marginals by Pareto-smoothed importance sampling from q.
+
+        Parameters
+        ----------
+        draws : int, default 4096
+            Number of draws; the result is exact in the limit of many.
+        rng : numpy Generator or int, default 0
+
+        Returns
+        -------
+        ImportanceSample
+            With ``k_hat``, which says whether the draws suffice.
+        """
         from ..corrections.importance import importance
 
         return importance(self, draws, rng)
 
     @stated()
     def evidence_bounds(self, effort: str = "fast") -> EvidenceBounds:
-        """log p(y) between two proved bounds, and how far q is from the posterior at most, at these hyperparameters.
+        """Proved lower and upper bounds on log p(y), and on the distance of q from the exact posterior.
 
-        They hold for every q, converged or not. ``effort="high"`` spends more to bring them closer together.
+        They hold at the given hyperparameters, for every q, converged or not.
+
+        Parameters
+        ----------
+        effort : {"fast", "high"}, default "fast"
+            "high" takes longer and gives closer bounds.
         """
         from ..proofs import evidence_bounds
 
@@ -172,7 +212,7 @@ class Solution(Stored):
         return self.proved_bounds
 
     def summary(self) -> str:
-        """A page for a statistician: the certificate first, then the evidence, then the fit."""
+        """A text summary: the certificate, the evidence, the observations and the moments of eta."""
         post, n = self.posterior, self._rows["weight"].shape[0]
         work = f"{self.method}, {self.n_iter} iterations, {self.trace['seconds'][-1]:.3f} s"
         lines = self._summary_lines(f"{n}, of which {self.n_observed} observed", "solver", work)
@@ -183,7 +223,7 @@ class Solution(Stored):
         return "\n".join(lines)
 
     def _summary_lines(self, observations: str, worker: str, work: str) -> list[str]:
-        """What a summary says of any fit."""
+        """The lines of the summary that every kind of fit has."""
         word = "converged" if self.converged else "NOT CONVERGED"
         if self.converged and self.certificate == "stationarity":
             word = "stationary"
@@ -212,7 +252,7 @@ def _line(name: str, text: str) -> str:
 
 
 def kept_numbers(solution: Solution) -> dict[str, Any]:
-    """What a file keeps of a fit."""
+    """The numbers of a fit that a file stores."""
     known, gap = vars(solution), solution.gap - solution.rounding - solution.quadrature
     weights = None if solution.likelihood.objective.over_contrasts is not None else solution.posterior.weights
     return {
@@ -226,26 +266,26 @@ def kept_numbers(solution: Solution) -> dict[str, Any]:
 
 
 def restored(problem: Problem, numbers: dict[str, Any]) -> Solution:
-    """The fit of a problem from what ``kept_numbers`` gave."""
+    """The fit of a problem from the result of ``kept_numbers``."""
     method, trace = str(numbers["method"]), Trace.of(numbers["trace"])
     outcome = Outcome(RestoredPoint(problem, numbers), numbers["ending"], int(numbers["n_iter"]), trace, method)
     return Solution(problem, outcome, method, float(numbers["tol"]))
 
 
 class RestoredPoint:
-    """The iterate at which a fit ended, with the certificate that it had there."""
+    """The last iterate of a stored fit, with its certificate."""
 
     measure, resolution = "relative gap", 0.0
 
     def __init__(self, problem: Problem, numbers: dict[str, Any]) -> None:
         n, active = problem.n_observations, problem.active
-        each = {name: np.asarray(numbers[name], dtype=np.float64) for name in ("s", "alpha", "lam")}
+        arrays = {name: np.asarray(numbers[name], dtype=np.float64) for name in ("s", "alpha", "lam")}
         width = problem.mt.shape[1]
-        if any(x.ndim != 2 or len(x) != n for x in each.values()):
+        if any(x.ndim != 2 or len(x) != n for x in arrays.values()):
             raise ValueError("the numbers of a fit have another shape than its rows")
-        if each["alpha"].shape != (n, width) or each["lam"].shape != (n, width):
+        if arrays["alpha"].shape != (n, width) or arrays["lam"].shape != (n, width):
             raise ValueError("the sites of a fit have another shape than its rows")
-        s, alpha, lam = (asarray(x[active], problem.weight) for x in each.values())
+        s, alpha, lam = (asarray(x[active], problem.weight) for x in arrays.values())
         fixed = problem.fixed_alpha
         alpha = alpha - asarray(to_numpy(fixed)[active], problem.weight)
         self._point = PrimalPoint(problem, alpha, lam, None, weights=_active_weights(problem, numbers["weights"]))
@@ -257,18 +297,18 @@ class RestoredPoint:
         self._check()
 
     def _check(self) -> None:
-        """Refuse an elbo that is not that of the sites, and a gap that is smaller than what they prove."""
-        there, allowed = self._point, _AGREE * max(1.0, abs(self.elbo)) + 2.0 * (self.rounding + self.quadrature)
-        if not abs(there.elbo - self.elbo) <= allowed:
+        """Refuse an elbo that differs from that of the sites, and a gap that is smaller than theirs."""
+        point, allowed = self._point, _AGREE * max(1.0, abs(self.elbo)) + 2.0 * (self.rounding + self.quadrature)
+        if not abs(point.elbo - self.elbo) <= allowed:
             raise ValueError("the elbo of a fit is not that of its sites")
         if self.gap < 0.0 or min(self.rounding, self.quadrature) < 0.0:
             raise ValueError("the gap of a fit is negative")
-        if not _missing(there, self.s, self.certificate) <= self.gap + allowed:
+        if not _missing(point, self.s, self.certificate) <= self.gap + allowed:
             raise ValueError("the gap of a fit is not that of its sites")
 
     @property
     def dual(self) -> float:
-        """The upper bound."""
+        """The upper bound on the elbo of every Gaussian q."""
         return self.elbo + self.gap
 
     def posterior(self) -> Posterior:
@@ -276,23 +316,23 @@ class RestoredPoint:
         return self._point.posterior()
 
 
-def _missing(there: PrimalPoint, s: Array, certificate: str) -> float:
-    """What the best elbo is above that of a point, at least: by its dual where that is the certificate, else by the
-    point whose sites have the slopes of this one."""
-    problem = there.problem
+def _missing(point: PrimalPoint, s: Array, certificate: str) -> float:
+    """Lower bound on the best elbo minus the elbo of a point: by the dual if that is the certificate, else by the
+    elbo of the point whose sites are the slopes of the likelihood at this one."""
+    problem = point.problem
     if certificate == "duality" and problem.bound.convex:
         site, w = problem.site(s), problem.weight
-        apart = np.abs(to_numpy(w[:, None] * site.alpha - there.alpha)).max(initial=0.0)
-        if not apart <= _AGREE * max(1.0, np.abs(to_numpy(there.alpha)).max(initial=0.0)):
+        apart = np.abs(to_numpy(w[:, None] * site.alpha - point.alpha)).max(initial=0.0)
+        if not apart <= _AGREE * max(1.0, np.abs(to_numpy(point.alpha)).max(initial=0.0)):
             return np.inf
-        each = to_numpy(w) * to_numpy(problem.gaps(s, there.h, there.rho))
-        return float(np.sum(each[to_numpy(w) > 0.0]))
-    better = PrimalPoint(problem, *there.loss.slopes, None)
-    return max(0.0, better.elbo - there.elbo)
+        gaps = to_numpy(w) * to_numpy(problem.gaps(s, point.h, point.rho))
+        return float(np.sum(gaps[to_numpy(w) > 0.0]))
+    better = PrimalPoint(problem, *point.loss.slopes, None)
+    return max(0.0, better.elbo - point.elbo)
 
 
 def _active_weights(problem: Problem, weights: Any) -> list[Array] | None:
-    """X' alpha of the active rows, from those of all rows."""
+    """W' alpha of the active rows, from that of all rows."""
     if weights is None:
         return None
     given = [asarray(np.asarray(u, dtype=np.float64), problem.weight) for u in weights]
