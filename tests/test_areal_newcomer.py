@@ -140,10 +140,12 @@ def test_groups_of_another_sort_are_not_new_groups(ids, other, sentence):
 
 
 def test_new_groups_of_the_right_sort_come_from_the_population():
-    for ids, new in (([10, 20, 30], [40, 50.0]), (["a", "b"], ["c", "d"])):
+    for ids, new in (([10, 20, 30], [40, 50.0]), (["a", "b"], ["c", "d"]), ([10, 20, 30], ["new", "a 10"])):
         fit, _ = grouped(ids)
         made = fit.predict(pd.DataFrame({"g": pd.Series(new, dtype=object)}))
         np.testing.assert_allclose(made, fit.coefficients.loc["Intercept", "mean"], atol=1e-10)
+    with pytest.raises(ValueError, match=r"X\[1, 'g'\] = '20' is text and the levels are numbers"):
+        grouped([10, 20, 30])[0].predict(pd.DataFrame({"g": ["new", "20"]}))  # the name lets no number in
     towned = towns(LINE, TOWNS)
     with pytest.raises(ValueError, match=r"X\[0, 'town'\] = 3 is numbers and the levels are text; expected one of 4"):
         towned.predict(pd.DataFrame({"town": [3]}))

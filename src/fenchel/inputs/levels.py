@@ -6,6 +6,7 @@ A level is any hashable value; 3 and 3.0 are the same one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from math import isfinite
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,14 @@ def sort_of(value: Any) -> str | None:
     if isinstance(value, (Number, np.bool_)):
         return "numbers"
     return {"Period": "periods", "Timestamp": "dates", "datetime": "dates", "date": "dates"}.get(type(value).__name__)
+
+
+def is_name(value: Any) -> bool:
+    """Whether it is text that is no number: "new" and not "10"."""
+    try:
+        return sort_of(value) == "text" and not isfinite(float(value))
+    except ValueError:
+        return True
 
 
 def shown(levels: list[Any]) -> str:

@@ -16,7 +16,7 @@ from .. import gmrf
 from ..checks import Refusal, problem
 from ..gmrf import MarkovField
 from ..inputs.frames import DataColumn, DataTable, Kind
-from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
+from ..inputs.levels import inferred, is_name, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
 from .base import START_SD, Hyperparameter, Term, TermRows, level_sd, one_each
 from .forecast import FARTHEST, Unseen, beyond
@@ -223,17 +223,19 @@ class LevelTerm(Term):
         """The level of each row (N,); of new rows, -1 for a group that fit has not seen where groups are independent.
 
         A group of another sort than all that fit has seen, "10" for 10, is none of them and no new one: refused.
+        Text that is no number, "new", cannot be meant for one of them.
         """
         at, different = column.data.factorize()
         values = different.tolist()
         places = np.array([self.place.get(value, -1) for value in values], dtype=np.int64)
         refused, sorts = np.zeros(places.size, dtype=bool), set()  # sorts of new groups: text, numbers, dates
+        numbered = (places < 0).any() and all(sort_of(level) == "numbers" for level in self.levels)
         for k in np.flatnonzero(places < 0):
             sort, may_be_new = sort_of(values[k]), new and self.grows and present(values[k])
             if may_be_new and (sort in sorts or mismatch(column.name, values[k], self.levels) is None):
                 sorts.add(sort)
             else:
-                refused[k] = True
+                refused[k] = not (may_be_new and numbered and is_name(values[k]))
         bad = np.append(refused, True)[at]  # at is -1 where the value is missing
         if bad.any():
             i = int(np.argmax(bad))
