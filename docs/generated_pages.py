@@ -208,7 +208,7 @@ def gallery() -> dict[str, str]:
         cards.append(f":::{{grid-item-card}} {name}\n:link: examples/{path.stem}\n:link-type: doc\n{shown}{text}\n:::")
     listed = "\n".join(name[:-3] for name in out)
     out["gallery.md"] = (
-        "# Gallery\n\nShort scripts, most of them on real data. `python examples/NAME.py picture.png` runs one and draws its picture.\n\n"
+        "# Gallery\n\nShort scripts, most of them on real data. `python examples/NAME.py picture.png` runs one.\n\n"
         f"::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{chr(10).join(cards)}\n::::\n\n```{{toctree}}\n:hidden:\n{listed}\n```\n"
     )
     return out

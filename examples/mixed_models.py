@@ -7,7 +7,8 @@ quadrature does.
 
     python examples/mixed_models.py [picture.png]
 
-``mixed_models.json`` holds the results of R, with its versions; ``python benchmarks/mixed_models.py --r`` makes it anew.
+``mixed_models.json`` holds the results of R, with its versions; ``python benchmarks/mixed_models.py --r`` makes it
+anew.
 """
 
 import json

@@ -3,8 +3,8 @@
     -log p(y|eta) = eta + y e^{-eta}        c_h = 1,  a_h = -1,  phi(s) = y e^s
 
 This is the whole derivation. ``ExponentialLikelihood`` covers every -log p of the form c_h eta + c e^{a_h eta} + const.
-Everything else follows: both solvers, every prior, the certificate, estimators, prediction and leave-one-out. For another
-density subclass ``Likelihood`` and give ``log_density`` and ``derivatives``.
+Everything else follows: both solvers, every prior, the certificate, estimators, prediction and leave-one-out. For
+another density subclass ``Likelihood`` and give ``log_density`` and ``derivatives``.
 
     python examples/new_likelihood.py
 """

@@ -2,9 +2,10 @@
 
 The first nine panels are of counts of visits to fifteen clinics, by dose and sex. They show the effect of the dose for
 each sex, with the data below it; coefficients and clinics; simulated data beside the data; the positions of rows in
-their predictions (PIT); residuals in order, against fitted values and by clinic; and shares of variance. The counts vary
-more than Poisson counts, and the panels show how this becomes visible. The last three panels show two hyperparameters of
-a negative-binomial fit, survival with and without a drug, and the variogram of residuals of a model with a field.
+their predictions (PIT); residuals in order, against fitted values and by clinic; and shares of variance. The counts
+vary more than Poisson counts, and the panels show how this becomes visible. The last three panels show two
+hyperparameters of a negative-binomial fit, survival with and without a drug, and the variogram of residuals of a model
+with a field.
 
     python examples/pictures_of_a_fit.py [picture.png]
 """
