@@ -30,6 +30,17 @@ SUPPORT = {
     "unit": "a number between 0 and 1",
     "levels": "a label or a level",
 }
+VALUES = {
+    "tweedie": "0, or a positive number",
+    "bernoulli": "0 or 1, or one of two labels",
+    "probit": "0 or 1, or one of two labels",
+    "ordinal": "an ordered category, or 0, 1, 2, ...",
+    "ordinal-probit": "an ordered category, or 0, 1, 2, ...",
+    "binomial": "a number of successes",
+    "beta-binomial": "a number of successes",
+    "exponential": "a duration; `cens(time, event)` or `interval(lower, upper)` if it may be censored",
+    "weibull": "a duration; `cens(time, event)` or `interval(lower, upper)` if it may be censored",
+}
 COEFFICIENTS = {  # what their exponentials are called, and how fits report these
     None: "on the scale of $\\eta$",
     "odds_ratio": '$e^\\beta$ is an odds ratio: `fit.coefficients["odds_ratio"]`',
@@ -57,16 +68,16 @@ def families() -> dict[str, str]:
     rows, out = [], {}
     for word, own in FAMILIES.items():
         peers = tables.FAMILIES[word]
-        rows.append(f"| [`{word}`](families/{word}.md) | {SUPPORT[own.support]} | {peers['in one line']} |")
+        rows.append(f"| [`{word}`](families/{word}.md) | {peers['in one line']} |")
         out[f"families/{word}.md"] = _family(word, own, peers)
-    head = "| family | y is | what it is |\n|---|---|---|\n"
+    head = "| family | y is |\n|---|---|\n"
     out["families.md"] = (
         "# Families\n\nA family is the distribution of y given the linear predictor eta. `family=` of a formula, and "
         "`likelihood=` of an estimator, is one of these names. [How to choose a model](start/which_model.md) "
         "helps to choose.\n\n"
         f"{head}{chr(10).join(rows)}\n"
-        "| [`multinomial`](formulas.md#families) | one of several labels | coefficients for all labels but one |\n"
-        "| [`cox`](formulas.md#families) | a duration | exp(eta) times a baseline hazard of any shape |\n\n"
+        "| [`multinomial`](formulas.md#families) | one of several unordered labels |\n"
+        "| [`cox`](formulas.md#families) | a duration whose baseline hazard may have any shape |\n\n"
         f"```{{toctree}}\n:hidden:\n{chr(10).join(f'families/{word}' for word in FAMILIES)}\n```\n"
     )
     return out
@@ -75,13 +86,13 @@ def families() -> dict[str, str]:
 def _family(word: str, own: object, peers: dict[str, str]) -> str:
     kind = type(own)
     rows = [
-        ("y is", "0, or a positive number" if word == "tweedie" else SUPPORT[own.support]),
+        ("y is", VALUES.get(word, SUPPORT[own.support])),
         ("distribution", peers["distribution"]),
         ("link", peers["link"]),
         ("coefficients", COEFFICIENTS[own.ratio]),
         ("own parameters and their priors", _priors(word)),
         *(
-            ("formula for it", f'`{p.formula[0]}="~ x"` is a formula for the {p.formula[1]}')
+            ("to give one a formula", f'`{p.formula[0]}="~ x"` models the {p.formula[1]}')
             for p in own.learned
             if p.formula
         ),
@@ -163,6 +174,10 @@ def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
     skipped = ("write", "in one line", "example", "picture")
     name = peers["write"] if kind else "(1|g)"
     change = f'`priors={{"{name}": fenchel.PC(sd=1, alpha=0.01)}}`: P(sd > 1) = 0.01'
+    if word == "bym2":
+        change += (
+            f'. `priors={{"{name}": {{"phi": fenchel.PC(phi=0.5, alpha=2 / 3)}}}}`: P(phi < 0.5) = 2/3, as in R-INLA'
+        )
     if "range:" in peers[PRIOR] or "as `gp`" in peers[PRIOR]:
         change += f'. `priors={{"{name}": {{"range": fenchel.PC(range=2, alpha=0.05)}}}}`: P(range < 2) = 0.05'
     rows = {}
@@ -208,7 +223,7 @@ def gallery() -> dict[str, str]:
         cards.append(f":::{{grid-item-card}} {name}\n:link: examples/{path.stem}\n:link-type: doc\n{shown}{text}\n:::")
     listed = "\n".join(name[:-3] for name in out)
     out["gallery.md"] = (
-        "# Gallery\n\nShort scripts on real data. `python examples/NAME.py picture.png` runs one.\n\n"
+        "# Gallery\n\nShort scripts, most of them on real data. `python examples/NAME.py picture.png` runs one.\n\n"
         f"::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{chr(10).join(cards)}\n::::\n\n```{{toctree}}\n:hidden:\n{listed}\n```\n"
     )
     return out

@@ -32,7 +32,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a real number with normal noise",
         r"$y \sim N(\eta, \text{sd}^2)$",
         _IDENTITY,
-        "`gaussian()`; `lmer` in lme4",
+        "`gaussian()`; `lmer` in lme4; `gaussian` in R-INLA, whose precision is 1/sd^2",
         "statsmodels `MixedLM`; scikit-learn `GaussianProcessRegressor`",
         "y",
         "gaussian",
@@ -60,7 +60,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"$y = \eta + b\,t_\nu$ with scale $b$ and $\nu = 4$ degrees of freedom. "
         "`family=fenchel.likelihoods.StudentT(df=8.0)` fixes another number, and `StudentT(learn_df=True)` learns it",
         _IDENTITY,
-        "`t_family` in glmmTMB, `scat()` in mgcv, `student()` in brms; all three estimate the degrees of freedom",
+        "`t_family` in glmmTMB, `scat()` in mgcv, `student()` in brms, `T` in R-INLA; these estimate "
+        "the degrees of freedom",
         "PyMC `StudentT`",
         "y",
         "student-t",
@@ -78,7 +79,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a number of successes in a known number of trials",
         r"$y \sim \text{Binomial}(n, p)$, where $n$ is the `trials=`",
         _LOGIT,
-        "`binomial()` with `cbind(hits, misses)`",
+        "`binomial()` with `cbind(hits, misses)`; `binomial` with `Ntrials` in R-INLA",
         "statsmodels `Binomial`",
         "hits",
         "binomial",
@@ -88,7 +89,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a count whose variance is its mean",
         r"$y \sim \text{Poisson}(\mu)$",
         _LOG,
-        "`poisson()` with `offset(log(E))`",
+        "`poisson()` with `offset(log(E))`; `poisson` with `E` in R-INLA",
         "statsmodels `Poisson` with `exposure=`",
         "deaths",
         "poisson",
@@ -108,7 +109,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"$y \sim \text{Binomial}(n, P)$ with $P \sim \text{Beta}(p\,\phi, (1-p)\,\phi)$, where $\phi$ is the "
         r"precision and $n$ the `trials=`; variance $n p (1-p)\,(1 + (n-1)/(1+\phi))$",
         _LOGIT,
-        "`betabinomial` in glmmTMB (`sigma` is our precision), `beta_binomial()` in brms (`phi`)",
+        "`betabinomial` in glmmTMB (`sigma` is our precision) and in R-INLA, `beta_binomial()` in brms (`phi`)",
         "PyMC `BetaBinomial`",
         "hits",
         "beta-binomial",
@@ -119,7 +120,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         rf"negative binomial with mean $\mu$ and {_NB2}; a large size is nearly a Poisson distribution",
         _LOG,
         "`nbinom2` in glmmTMB (`sigma` is our size), `glmer.nb` and `glm.nb` (`theta`), `nb()` in mgcv (`theta`), "
-        "`negbinomial()` in brms (`shape`)",
+        "`negbinomial()` in brms (`shape`), `nbinomial` in R-INLA (`size`)",
         "statsmodels `NegativeBinomial` (`alpha` is 1/size)",
         "deaths",
         "negative-binomial",
@@ -138,7 +139,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a count whose zeros have a model of their own",
         rf"{_HURDLE} the Poisson distribution with mean $\mu$",
         _LOG_ZERO,
-        "`truncated_poisson` with `ziformula` in glmmTMB, `hurdle_poisson()` in brms; `hurdle` in pscl models "
+        "`truncated_poisson` with `ziformula` in glmmTMB, `hurdle_poisson()` in brms, `zeroinflatedpoisson0` in "
+        "R-INLA; `hurdle` in pscl models "
         r"$P(y > 0)$, so its zero part has the other sign",
         "statsmodels `HurdleCountModel`",
         "visits",
@@ -149,7 +151,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a count with more zeros than a Poisson one",
         rf"{_ZERO} the Poisson distribution with mean $\mu$ and $\pi$ is the probability of an extra zero",
         _LOG_ZERO,
-        "`poisson` with `ziformula` in glmmTMB, `zeroinfl` in pscl, `zero_inflated_poisson()` in brms",
+        "`poisson` with `ziformula` in glmmTMB, `zeroinfl` in pscl, `zero_inflated_poisson()` in brms, "
+        "`zeroinflatedpoisson1` in R-INLA",
         "statsmodels `ZeroInflatedPoisson`",
         "visits",
         "zero-inflated-poisson",
@@ -177,7 +180,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a count with overdispersion whose zeros have a model of their own",
         f"{_HURDLE} {_NB2_P0}",
         _LOG_ZERO,
-        "`truncated_nbinom2` with `ziformula` in glmmTMB, `hurdle_negbinomial()` in brms; `hurdle` in pscl models "
+        "`truncated_nbinom2` with `ziformula` in glmmTMB, `hurdle_negbinomial()` in brms, `zeroinflatednbinomial0` in "
+        "R-INLA; `hurdle` in pscl models "
         r"$P(y > 0)$, so its zero part has the other sign",
         'statsmodels `HurdleCountModel(dist="negbin")`',
         "visits",
@@ -188,7 +192,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a count with overdispersion and extra zeros",
         rf"{_ZERO} {_NB2_P0} and $\pi$ is the probability of an extra zero",
         _LOG_ZERO,
-        "`nbinom2` with `ziformula` in glmmTMB, `zero_inflated_negbinomial()` in brms",
+        "`nbinom2` with `ziformula` in glmmTMB, `zero_inflated_negbinomial()` in brms, `zeroinflatednbinomial1` in "
+        "R-INLA",
         "statsmodels `ZeroInflatedNegativeBinomialP`",
         "visits",
         "zero-inflated-negative-binomial",
@@ -216,7 +221,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "a duration with a constant hazard, perhaps censored",
         r"density $p(t) = e^\eta \exp(-t\,e^\eta)$, survival $P(T > t) = \exp(-t\,e^\eta)$",
         r"log of the hazard: $\log h(t) = \eta$",
-        '`survreg(dist = "exponential")`: its coefficients have the other sign',
+        '`survreg(dist = "exponential")`: its coefficients have the other sign; `exponentialsurv` in R-INLA: '
+        "the same sign",
         "lifelines `ExponentialFitter`",
         "cens(weeks, event)",
         "exponential",
@@ -226,7 +232,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"gamma with mean $\mu$ and variance $\mu^2/\text{shape}$: "
         r"$p(y) = (k/\mu)^k\, y^{k-1} e^{-k y/\mu}/\Gamma(k)$, where $k$ is the shape",
         r"log: $\log \mu = \eta$",
-        '`Gamma(link = "log")`; `sigma` of glmmTMB is $1/\\sqrt{\\text{shape}}$, `shape` of brms is our shape',
+        '`Gamma(link = "log")`; `sigma` of glmmTMB is $1/\\sqrt{\\text{shape}}$, `shape` of brms is our shape; '
+        "`gamma` in R-INLA",
         "statsmodels `Gamma(link=Log())`",
         "cost",
         "gamma",
@@ -237,7 +244,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"the shape: the hazard rises with time if $k > 1$ and falls if $k < 1$",
         r"log of the hazard: $\log h(t) = \eta + \log k + (k - 1) \log t$",
         "`survreg`: its coefficients are $-\\beta/\\text{shape}$, its scale is $1/\\text{shape}$; `weibull()` in brms: "
-        "coefficients $-\\beta/\\text{shape}$ for the mean duration, the same shape",
+        "coefficients $-\\beta/\\text{shape}$ for the mean duration, the same shape; `weibullsurv` in R-INLA with "
+        "`variant = 0`: the same coefficients and shape",
         "lifelines `WeibullAFTFitter`: its coefficients are $-\\beta/\\text{shape}$",
         "cens(weeks, event)",
         "weibull",
@@ -247,7 +255,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"a sum of a Poisson number of gamma amounts, with mean $\mu$ and variance "
         r"$\text{dispersion}\;\mu^{\text{power}}$, where the power lies between 1 and 2",
         _LOG,
-        "`tw()` in mgcv, `tweedie` in glmmTMB and sdmTMB",
+        "`tw()` in mgcv, `tweedie` in glmmTMB, sdmTMB and R-INLA",
         "statsmodels `Tweedie`, scikit-learn `TweedieRegressor`",
         "rain",
         "tweedie",
@@ -257,7 +265,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"$y \sim \text{Beta}(\mu\,\phi, (1-\mu)\,\phi)$ with mean $\mu$ and variance $\mu(1-\mu)/(1 + \phi)$, where "
         r"$\phi$ is the precision",
         r"logit: $\log(\mu/(1-\mu)) = \eta$",
-        "`beta_family` in glmmTMB (`sigma` is our precision), `betar()` in mgcv, `betareg`, `Beta()` in brms (`phi`)",
+        "`beta_family` in glmmTMB (`sigma` is our precision), `betar()` in mgcv, `betareg`, `Beta()` in brms "
+        "(`phi`), `beta` in R-INLA",
         "statsmodels `BetaModel`",
         "share",
         "beta",
@@ -284,7 +293,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "one of several ordered levels, by proportional odds",
         r"$P(y \le k) = 1/(1 + e^{\eta - b_k})$ for levels $0, 1, \dots$, where $b_0 < b_1 < \dots$ are the cutpoints",
         "cumulative logit: a positive coefficient makes higher levels more probable. There is no intercept",
-        "`polr` in MASS, `clm` and `clmm` in ordinal, `cumulative()` in brms: the same signs; `ocat()` in mgcv",
+        "`polr` in MASS, `clm` and `clmm` in ordinal, `cumulative()` in brms: the same signs; `ocat()` in mgcv; `pom` "
+        "in R-INLA",
         "statsmodels `OrderedModel`",
         "rating",
         "ordinal",
@@ -481,7 +491,7 @@ TERMS: dict[str, dict[str, str]] = {
         _SD_EACH,
         '`f(r, model = "bym")` in R-INLA',
         _GRAPH,
-        '"deaths ~ bym(county, W)", data',
+        '"deaths ~ bym(county, W)", data, family="poisson"',
     ),
     "bym2": _term(
         "bym2(r)",
@@ -492,7 +502,7 @@ TERMS: dict[str, dict[str, str]] = {
         f"{_SD}; the share phi: logit phi ~ N(0, 1.8^2), nearly uniform",
         '`f(r, model = "bym2")` in R-INLA, `car(type = "bym2")` in brms',
         _GRAPH,
-        '"deaths ~ smoking + bym2(county, W)", data',
+        '"deaths ~ smoking + bym2(county, W)", data, family="poisson"',
     ),
     "leroux": _term(
         "leroux(r)",
@@ -501,7 +511,7 @@ TERMS: dict[str, dict[str, str]] = {
         f"{_SD}; rho: logit rho ~ N(0, 1.8^2), nearly uniform",
         '`S.CARleroux` in CARBayes, `f(r, model = "besagproper2")` in R-INLA',
         _GRAPH,
-        '"deaths ~ leroux(county, W)", data',
+        '"deaths ~ leroux(county, W)", data, family="poisson"',
     ),
     "generic": _term(
         "generic(g, R)",
@@ -519,7 +529,7 @@ TERMS: dict[str, dict[str, str]] = {
         _SD,
         "`group=` and `control.group=` of `f()` in R-INLA",
         "one unknown for each combination of levels",
-        '"deaths ~ icar(county, W) + rw1(year) + interact(icar(county, W), rw1(year))", data',
+        '"deaths ~ icar(county, W) + rw1(year) + interact(icar(county, W), rw1(year))", data, family="poisson"',
     ),
 }
 

@@ -1,7 +1,8 @@
-"""Cancer of the oral cavity in the 544 districts of Germany, 1986-90: relative risk on a map.
+"""Map of cancer of the oral cavity: relative risk in the 544 districts of Germany, 1986-90.
 
-Seen, left: the relative risk of each district, smoothed over its neighbours as far as the data ask for (BYM2: a part
-shared with neighbours and one of its own, both learned). Right: the probability that it is above 1.
+The picture on the left shows the relative risk of each district. The model (BYM2) has a spatial part, which is similar
+in neighbouring districts, and an independent part; the data determine the share of each. The picture on the right shows
+the probability that the relative risk is above 1.
 
     python examples/areal_map.py [picture.png]
 """

@@ -1,9 +1,9 @@
-"""All the bounds side by side: how far each is above the expected loss, and what that costs in evidence and prediction.
+"""Comparison of bounds: how far each is above the expected loss, and its effect on evidence and prediction.
 
-Seen: above, f(h, rho) - E[-log p(y|eta)], eta ~ N(h, rho), against the standard deviation; it is the same for y = 0 and
-y = 1. Below, a Gaussian process on half of the data: the evidence, and the loss on the other half, against the signal
-variance; a dot is where a bound's own evidence peaks. Right, the same for regression with Laplace noise. The page
-``docs/bounds.md`` explains.
+The upper panels show f(h, rho) - E[-log p(y|eta)], eta ~ N(h, rho), against the standard deviation of eta; the curves
+are the same for y = 0 and y = 1. The lower panels show a Gaussian process that is fitted to half of the data: the
+evidence, and the loss on the other half, against the signal variance. A dot marks the maximum of the evidence of a
+bound. The right panels show the same for regression with Laplace noise. The page ``docs/bounds.md`` explains.
 
     python examples/bounds.py [picture.png]
 """

@@ -1,8 +1,9 @@
-"""A smooth rate of British coal-mining disasters, 1851 to 1962: a second-order random walk with level and trend.
+"""Coal-mining disasters: a smooth rate for Britain, 1851 to 1962, by a random walk of second order.
 
-y_t ~ Poisson(e^eta_t),   eta = level + slope t + walk,   the walk's sd learned by its evidence gradient
+The model is y_t ~ Poisson(e^eta_t), where eta is a straight line in time plus the walk. The sd of the walk is learned
+by maximising the evidence with its gradient.
 
-python examples/coal_disasters.py [picture.png]
+    python examples/coal_disasters.py [picture.png]
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""The evidence over two hyperparameters, and where learning ended.
+"""Evidence over two hyperparameters: a grid of fits, and the point that learning found.
 
-Seen: a lower bound on the log evidence of British coal-mining disasters, 1851 to 1962, over the variance and the length
-scale of a Gaussian process for the log rate. Every point of the grid is a fit of its own, with a relative gap below
-1e-8; the star is where learning by gradients ended.
+The picture shows a lower bound on the log evidence over the variance and the length scale of a Gaussian process for the
+log rate of British coal-mining disasters, 1851 to 1962. Every point of the grid is a separate fit with a relative gap
+below 1e-8. The star is the point at which learning by gradients ended.
 
     python examples/evidence_surface.py [picture.png]
 """

@@ -1,7 +1,8 @@
-"""Diabetes by glucose and body mass: scikit-learn's Gaussian process classifier and ours, one import apart.
+"""Diabetes by glucose and body mass: Gaussian process classifiers of scikit-learn and of fenchel.
 
-Seen: the probability of diabetes, and the 200 women it was learned from. Both learn the same two numbers of the kernel:
-scikit-learn by Laplace's approximation, we by a convex bound that proves its own convergence.
+The picture shows the probability of diabetes and the 200 women from whom it was learned. The two programs differ in one
+import. Both learn the same two numbers of the kernel: scikit-learn by Laplace's approximation, fenchel by a convex
+bound with a proof of convergence.
 
     python examples/gp_binary.py [picture.png]
 """

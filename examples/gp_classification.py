@@ -1,6 +1,8 @@
-"""Gaussian process classification with a certificate, and predictions at new points.
+"""Gaussian process classification: fits with a certificate, and predictions at new points.
 
-python examples/gp_classification.py
+The script compares the bound of the paper with the tilted bound, and prints a table.
+
+    python examples/gp_classification.py
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""Sudden infant deaths across North Carolina, west to east: counts with a Gaussian process for the log rate.
+"""Sudden infant deaths from west to east: counts in North Carolina with a Gaussian process for the log rate.
 
-Seen: the rate of a county at each longitude with its 95 % band. A dot is a county, larger with more births (the
-exposure): the small ones scatter far and say little, and the model knows it.
+The picture shows the rate at each longitude with its 95 % band. Each dot is a county; larger dots have more births,
+which are the exposure. The rates of small counties vary much by chance, and the model gives them little weight.
 
     python examples/gp_counts.py [picture.png]
 """

@@ -1,7 +1,7 @@
-"""Iris by its petals: three species by one softmax, so that the probabilities are joint.
+"""Iris by its petals: three species with one softmax, which gives joint probabilities.
 
-Seen, left: the most probable species, paler where it is less certain. Right: the three probabilities by the petal's
-length alone, with 95 % bands; below zero, the flowers.
+The picture on the left shows the most probable species; pale colours are less certain. The picture on the right shows
+the three probabilities as functions of the petal's length, with 95 % bands. The marks below zero are the flowers.
 
     python examples/gp_multiclass.py [picture.png]
 """

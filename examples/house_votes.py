@@ -1,7 +1,8 @@
-"""The votes of the 1984 House of Representatives: two factors of sixteen yes or no, with holes.
+"""Votes of the House of Representatives in 1984: two factors of a binary table with missing entries.
 
-Seen, left: members at their two factors, coloured by party, which the model was not told. An arrow says which way a yes
-on that vote lies. Right: evidence and the cost of hidden votes against the number of factors.
+The picture on the left shows the members by their two factors. Colours are the parties, which the model did not see. An
+arrow shows the direction of a yes on that vote. The picture on the right shows the evidence, and the loss on hidden
+votes, against the number of factors.
 
     python examples/house_votes.py [picture.png]
 """

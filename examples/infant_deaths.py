@@ -1,8 +1,9 @@
-"""Sudden infant deaths in North Carolina, 1974-78: a BYM2 map whose graph has two counties without neighbours.
+"""Sudden infant deaths in North Carolina, 1974-78: a BYM2 map with two counties that have no neighbours.
 
-y_i ~ Poisson(E_i e^eta_i),   eta = level + (sqrt(phi) u_i + sqrt(1 - phi) v_i) / sqrt(k),   (k, phi) learned
+The model is y_i ~ Poisson(E_i e^eta_i), where eta_i = level + (sqrt(phi) u_i + sqrt(1 - phi) v_i) / sqrt(k). Here u is
+spatial, v is independent, and k and phi are learned.
 
-python examples/infant_deaths.py [picture.png]
+    python examples/infant_deaths.py [picture.png]
 """
 
 import sys

@@ -1,7 +1,8 @@
-"""What raises the odds of diabetes: logistic regression with the whole posterior of its coefficients.
+"""Risk factors of diabetes: logistic regression with the posterior of its coefficients.
 
-Seen: each coefficient with its 95 % interval, in log odds for one standard deviation of the measurement. "ridge" learns
-one prior variance for all; "ard" one for each, as far apart as the evidence warrants: with these seven, hardly.
+The picture shows each coefficient with its 95 % interval: the log odds ratio for one standard deviation of the
+measurement. "ridge" learns one prior variance for all coefficients, and "ard" learns one for each. With these seven
+coefficients the variances hardly differ.
 
     python examples/logistic_coefficients.py [picture.png]
 """

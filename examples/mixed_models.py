@@ -1,12 +1,14 @@
-"""Twelve published mixed models, one formula each, beside what lme4 and glmmTMB find in the same data.
+"""Twelve published mixed models: one formula each, compared with lme4 and glmmTMB on the same data.
 
-The data are drawn in the design of each published set with its published estimates as the truth, from frozen streams:
-no value of the originals is here. With flat priors of the sds and wide ones of the coefficients a fit maximises what
-restricted maximum likelihood does; ``evidence="corrected"`` does so beyond the Gaussian, as quadrature would.
+The data are simulated with the design of each published data set and its published estimates as the truth, from fixed
+seeds. They contain no original values. With flat priors for sds and wide priors for coefficients, a fit maximises the
+same function as restricted maximum likelihood. ``evidence="corrected"`` does so without the Gaussian approximation, as
+quadrature does.
 
     python examples/mixed_models.py [picture.png]
 
-``mixed_models.json`` holds what R found, with its versions; ``python benchmarks/mixed_models.py --r`` makes it anew.
+``mixed_models.json`` holds the results of R, with its versions; ``python benchmarks/mixed_models.py --r`` makes it
+anew.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""A likelihood of your own, in a script: waiting times, y ~ Exponential with rate exp(-eta).
+"""A likelihood of your own: waiting times, y ~ Exponential with rate exp(-eta), defined in a script.
 
     -log p(y|eta) = eta + y e^{-eta}        c_h = 1,  a_h = -1,  phi(s) = y e^s
 
-That is the whole derivation: ``ExponentialLikelihood`` covers every -log p of the form c_h eta + c e^{a_h eta} + const,
-and everything else (both solvers, every prior, the certificate, estimators, prediction, leave-one-out) follows. For
+This is the whole derivation. ``ExponentialLikelihood`` covers every -log p of the form c_h eta + c e^{a_h eta} + const.
+Everything else follows: both solvers, every prior, the certificate, estimators, prediction and leave-one-out. For
 another density subclass ``Likelihood`` and give ``log_density`` and ``derivatives``.
 
     python examples/new_likelihood.py

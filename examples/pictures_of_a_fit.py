@@ -1,10 +1,11 @@
-"""The pictures that fitted models draw of themselves, from made data.
+"""Plots of fitted models: effects, checks, residuals, shares of variance and survival, from simulated data.
 
-The first nine are of counts of visits to fifteen clinics, by dose and sex: what a dose does to the mean for each sex,
-with the rows beneath; coefficients and clinics; what the model makes beside the data; where rows lie in their
-predictions; residuals in order, against fitted values and by clinic; shares of variance. The counts vary more than
-Poisson counts do, and the pictures show where one sees that. Below: two hyperparameters of a negative-binomial fit,
-survival with and without a drug, and the variogram of residuals over a field that the model has.
+The first nine panels are of counts of visits to fifteen clinics, by dose and sex. They show the effect of the dose for
+each sex, with the data below it; coefficients and clinics; simulated data beside the data; the positions of rows in
+their predictions (PIT); residuals in order, against fitted values and by clinic; and shares of variance. The counts
+vary more than Poisson counts, and the panels show how this becomes visible. The last three panels show two
+hyperparameters of a negative-binomial fit, survival with and without a drug, and the variogram of residuals of a model
+with a field.
 
     python examples/pictures_of_a_fit.py [picture.png]
 """

@@ -1,8 +1,9 @@
-"""Marginals that are not normal: few binary answers under a wide Gaussian process, corrected and by MCMC.
+"""Skewed posteriors: few binary observations under a wide Gaussian process, corrected and by MCMC.
 
-q is the best Gaussian; corrected() puts the likelihoods back as they are; elliptical slice sampling is the witness
+The script compares the marginals of the best Gaussian q with those of ``corrected()``, which uses the likelihoods
+themselves. Elliptical slice sampling gives the reference.
 
-python examples/skewed_marginals.py [picture.png]
+    python examples/skewed_marginals.py [picture.png]
 """
 
 import sys

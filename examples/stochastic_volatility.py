@@ -1,8 +1,9 @@
 """Volatility of the pound against the dollar, 1981 to 1985: 945 daily returns, 35 of them exactly zero.
 
-y_t ~ N(0, e^eta_t),   eta_t = mu + AR(1),   by a tridiagonal precision: linear time, nothing dense
+The model is y_t ~ N(0, e^eta_t), where eta_t is mu plus an autoregression of first order. Its precision matrix is
+tridiagonal, so the time grows linearly with the number of days.
 
-python examples/stochastic_volatility.py [picture.png]
+    python examples/stochastic_volatility.py [picture.png]
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""Remission of leukaemia with and without a drug: durations, of which a third is censored, by a Weibull model.
+"""Remission of leukaemia: durations with and without a drug, a third of them censored, by a Weibull model.
 
-The trial of Freireich et al. (Blood 21, 1963), in every textbook of survival analysis: weeks until relapse of 42
-children, 21 of them given 6-mercaptopurine. A child still well at the last look is censored, and counts for as long as
-it was seen. Seen in the picture: the survival function of each group, averaged over the posterior of the coefficient at
-the learned shape, over the steps of Kaplan and Meier, which assume nothing.
+The data are from the trial of Freireich et al. (Blood 21, 1963), which many textbooks of survival analysis use: weeks
+until relapse of 42 children, 21 of whom took 6-mercaptopurine. If a child had no relapse at the last observation, its
+time is censored. The picture shows the survival function of each group, averaged over the posterior of the coefficient
+at the learned shape. The steps are the Kaplan-Meier curves, which assume no model.
 
     python examples/survival.py [picture.png]
 """

@@ -1,10 +1,10 @@
-"""Who swears, and at what: 316 people answer 24 questions about verbal aggression, two crossed groupings of rows.
+"""Verbal aggression: 316 people answer 24 questions, a mixed model with two crossed groupings.
 
-The data of Vansteelandt (2000), in De Boeck and Wilson's "Explanatory Item Response Models": would you curse, scold or
-shout if a bus passed without stopping, a grocery store closed in front of you, ...? One row for each answer. People and
-questions have levels of their own; anger as a trait and gender are covariates of people. An item response model (Rasch
-with covariates) is this mixed model. Seen in the picture: how easily each question is answered with yes, with 95 %
-intervals.
+The data are from Vansteelandt (2000), in De Boeck and Wilson's "Explanatory Item Response Models". Would you curse,
+scold or shout if a bus passed without stopping, or a grocery store closed in front of you? There is one row for each
+answer. People and questions have random intercepts, and anger (a trait) and gender are covariates of people. An item
+response model (a Rasch model with covariates) is this mixed model. The picture shows how easily each question is
+answered with yes, with 95 % intervals.
 
     python examples/verbal_aggression.py [picture.png]
 """

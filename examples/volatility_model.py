@@ -1,7 +1,8 @@
-"""How nervous was the pound? Volatility of its daily returns against the dollar, 1981 to 1985, and what comes next.
+"""Volatility of the pound with a forecast: daily returns against the dollar, 1981 to 1985.
 
-Seen: the standard deviation of a day's return with its 95 % band, the returns behind it as absolute values, and a
-forecast of half a year that falls back to the long-run level. Persistence and variance of the log-variance are learned.
+The picture shows the standard deviation of a day's return with its 95 % band, the absolute values of the returns, and a
+forecast of half a year, which returns to the long-run level. The fit learns the persistence and the variance of the log
+variance.
 
     y_t ~ N(0, e^eta_t),   eta_t = intercept + x_t,   x_{t+1} = phi x_t + noise
 

@@ -4,14 +4,14 @@ Where do brambles grow?
 
 *Points in the plane: a log-Gaussian Cox process, fitted as counts in cells.*
 
-Hutchings (1979) mapped 823 bramble canes in a square of 9 metres. The same model serves for trees in a forest, nests
-or crimes.
+Hutchings (1979) mapped 823 bramble canes in a square with sides of 9 metres. The same model can describe trees in a
+forest, nests or crimes.
 """
 
 # %%
 # The data
 # --------
-# Canes stand in clumps. Some of the square is empty.
+# The canes grow in clumps, and parts of the square are empty.
 
 import json
 from pathlib import Path
@@ -35,9 +35,10 @@ plt.show()
 # .. math:: \text{canes in cell } c \sim \text{Poisson}(\text{area}_c\, e^{\eta_c}), \qquad
 #    \eta_c = \beta_0 + f(x_c, y_c), \quad f \text{ a Matérn field}
 #
-# A point process is where points fall. Its intensity, in canes a square metre, is :math:`e^\eta`. We count the canes
-# in a grid of 30 by 30 cells, and the area of a cell is the exposure. The field :math:`f` is smooth: how large it is
-# (``sd``) and how far it reaches (``range``) are learned.
+# A point process is a random set of points. Its intensity, the expected number of canes in a square metre, is
+# :math:`e^\eta`. We count the canes in a grid of 30 by 30 cells. The area of a cell is the exposure. The field
+# :math:`f` is a random surface. The fit learns its standard deviation (``sd``) and the distance over which it changes
+# (``range``).
 
 n = 30
 edges = np.linspace(0, 9, n + 1)
@@ -52,15 +53,16 @@ print(fit.summary())
 # What the summary says
 # ---------------------
 # - The range is about 0.65 metres: at this distance the correlation of the field is about 0.14. Places further apart
-#   have little in common.
-# - The sd is about 1.6 on the log scale. Dense places have twenty times as many canes as sparse ones and more.
-# - The smoothness was chosen by the evidence, and the line of the term says by how much.
+#   are nearly independent.
+# - The sd is about 1.6 on the log scale. Dense places have more than twenty times as many canes as sparse ones.
+# - The evidence, the marginal likelihood p(y), chose the smoothness of the field. The line of the term says by how
+#   much.
 
 # %%
 # Checks
 # ------
-# Do the counts vary more than Poisson counts given the field? ``check`` asks that, and whether there are too many
-# empty cells.
+# ``check`` tests whether the counts vary more than Poisson counts given the field, and whether too many cells are
+# empty.
 
 print(fit.check())
 
@@ -83,11 +85,11 @@ sure = fit.exceedance(square_metre, 2 * 823 / 81)
 print(f"twice the mean intensity with probability 0.95: {(np.asarray(sure) > 0.95).mean():.1%} of the square")
 
 # %%
-# **Brambles grow in clumps: the intensity changes within about 0.65 metres, and between the clumps there are few.**
+# **Brambles grow in clumps: the intensity changes within about 0.65 metres, and few canes grow between the clumps.**
 #
 # What mgcv finds
 # ---------------
-# A thin-plate smooth with 150 coefficients; intensities in canes a square metre.
+# mgcv fits a thin-plate smooth with 150 coefficients. The intensities are in canes per square metre.
 
 peer = json.loads(Path("peers.json").read_text())["bramble_canes"]
 print(peer["call"])
@@ -95,5 +97,5 @@ ours = {"largest": at["mean"].max(), "median": at["mean"].median()}
 print(pd.DataFrame({"mgcv": peer["values"], "fenchel": ours}).round(1).to_string())
 
 # %%
-# 150 coefficients are too few for clumps of this size, so that its peaks are lower. The median of ours is lower for
-# the same reason: between the clumps there are nearly no canes.
+# 150 coefficients are too few for clumps of this size, so the peaks of mgcv's surface are lower. Our median is lower
+# for the same reason: between the clumps there are nearly no canes.

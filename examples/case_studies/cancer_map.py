@@ -2,17 +2,17 @@ r"""
 Where in Germany is oral cancer more frequent?
 ==============================================
 
-*Counts in regions: a map smoothed by what neighbours have in common.*
+*Counts in regions: a map that uses neighbouring regions to smooth rates.*
 
-In the years 1986 to 1990, 15,466 people died of cancer of the oral cavity in the 544 districts of Germany. How many
-deaths each district would have at the average rate, given the size and the age of its population, is known: the
-expected count.
+From 1986 to 1990, 15,466 people died of cancer of the oral cavity in the 544 districts of Germany. For each district we
+know the expected count: the number of deaths that it would have at the average rate, given the size and the age of its
+population.
 """
 
 # %%
 # The data
 # --------
-# Observed deaths over expected deaths. In small districts this ratio varies much by chance.
+# The map shows observed deaths divided by expected deaths. In small districts this ratio varies much by chance.
 
 import json
 from pathlib import Path
@@ -37,9 +37,9 @@ plt.show()
 # .. math:: \text{deaths}_r \sim \text{Poisson}(\text{expected}_r\, e^{\eta_r}), \qquad
 #    \eta_r = \beta_0 + \text{sd}\,(\sqrt{\phi}\, u_r + \sqrt{1 - \phi}\, v_r)
 #
-# The risk :math:`e^{\eta_r}` of a district has a part :math:`u` that is alike in neighbouring districts, and a part
-# :math:`v` of its own. Their share :math:`\phi` is learned: this is the model of Besag, York and Mollié in the form
-# of Riebler et al. (2016).
+# The log risk of a district has a spatial part :math:`u`, which is similar in neighbouring districts, and an
+# independent part :math:`v`. The fit learns :math:`\phi`, the share of the spatial part in the variance. This is the
+# model of Besag, York and Mollié in the form of Riebler et al. (2016).
 
 graph = germany.adjacency  # 1 where two districts share a border
 fit = fenchel.fit("deaths ~ bym2(district, graph)", data, "poisson", exposure="expected")
@@ -48,15 +48,15 @@ print(fit.summary())
 # %%
 # What the summary says
 # ---------------------
-# - The sd is about 0.2: the risks of most districts are within a factor of 1.5 of the middle of the map.
-# - ``phi`` is about 0.85: most of the differences are shared with neighbours.
-# - The gap in the second line is a proof that the solver has found the best Gaussian.
+# - The sd is about 0.2: the risks of most districts are within a factor of 1.5 of the typical risk.
+# - ``phi`` is about 0.85: most of the variance between districts is spatial.
+# - The gap in the second line proves that the solver has found the best Gaussian approximation of the posterior.
 
 # %%
 # Checks
 # ------
-# A probability integral transform says where each count lies in its prediction from the other districts. It should
-# be even.
+# We predict each count from the other districts. The probability integral transform (PIT) is the position of the
+# observed count in its predictive distribution. If the model is right, its histogram is flat.
 
 print(fit.check())
 figure, ax = plt.subplots(figsize=(5, 3.5))
@@ -66,7 +66,8 @@ plt.show()
 # %%
 # The answer
 # ----------
-# The smoothed risk beside the middle of the map, which is the intercept, and the probability that it is above 1:
+# The left map shows the smoothed risk relative to the typical risk of the map (the intercept). The right map shows the
+# probability that this relative risk is above 1:
 
 risk = fit.effects["district"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 6), layout="constrained")
@@ -86,12 +87,12 @@ print(states[states > 0].sort_values(ascending=False).to_string())
 
 # %%
 # **The risk is raised in the south-west, from Saarland to Baden-Württemberg, and in the north-east; a fifth of the
-# districts lie above the middle of the map with probability 0.95.**
+# districts are above the typical risk with probability 0.95.**
 #
 # What mgcv finds
 # ---------------
-# A Markov random field with 150 coefficients, without a part of each district's own. Here a risk is that beside the
-# expected count: the intercept is part of it.
+# mgcv fits a Markov random field with 150 coefficients, without the independent part. In this table a risk is relative
+# to the expected count, so it includes the intercept.
 
 peer = json.loads(Path("peers.json").read_text())["cancer_map"]
 print(peer["call"])

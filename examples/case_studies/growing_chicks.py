@@ -4,14 +4,14 @@ Which diet makes chicks grow?
 
 *Growth curves: a smooth of time for each diet, and an intercept and a slope for each chick.*
 
-Fifty chicks were weighed at birth and every second day until day 21. They were on one of four diets (Crowder and
+Fifty chicks were weighed at birth and every second day until day 21. Each chick was on one of four diets (Crowder and
 Hand 1990). Some died before the end.
 """
 
 # %%
 # The data
 # --------
-# A line is a chick. On the log scale the lines are nearly straight, and their spread grows with time.
+# Each line is a chick. On the log scale the lines are nearly straight, and their spread grows with time.
 
 import json
 from pathlib import Path
@@ -38,8 +38,8 @@ plt.show()
 # ---------
 # .. math:: \log \text{weight}_{it} = f_{d(i)}(t) + u_i + v_i\,t + \epsilon_{it}, \qquad (u_i, v_i) \sim N(0, S)
 #
-# Each diet :math:`d` has a mean of its own and a smooth curve of its own. Each chick has a level and a speed of
-# growth of its own, which may be correlated. The noise is normal.
+# Each diet :math:`d` has its own mean and its own smooth curve. Each chick has a random intercept and a random slope
+# (speed of growth), which may be correlated. The noise is normal.
 
 fit = fenchel.fit("log_weight ~ diet + s(time, by=diet) + (time|chick)", data)
 print(fit.summary())
@@ -47,13 +47,13 @@ print(fit.summary())
 # %%
 # What the summary says
 # ---------------------
-# - The first line says why these answers are Gaussian at the mode: four smooths have four sds, and the data say
-#   little about each. Two rules of integration did not agree, so that none is used. Intervals of the curves count
-#   the sds as known.
-# - ``s(time,by=diet) (slope)[3]`` is the straight part of the third curve: 0.09 a day, or 9 per cent a day.
-# - Slopes of chicks have an sd of about 0.02 a day. After 21 days that is 0.4 on the log scale: a factor of 1.5
+# - The first line says that the sds are fixed at their most probable values, and why: the four smooths have four sds,
+#   and the data say little about each. Two rules of numerical integration over the sds did not agree, so neither is
+#   used. The intervals of the curves therefore do not include the uncertainty of the sds.
+# - ``s(time,by=diet) (slope)[3]`` is the straight part of the third curve: 0.09 per day, or 9 per cent per day.
+# - The slopes of chicks have an sd of about 0.02 per day. After 21 days that is 0.4 on the log scale: a factor of 1.5
 #   between two chicks on the same diet.
-# - The correlation of level and slope is negative: chicks that were heavier at birth grew more slowly.
+# - The correlation of intercept and slope is negative: chicks that were heavier at birth grew more slowly.
 
 # %%
 # Checks
@@ -75,8 +75,8 @@ print(np.exp(last[["mean", "lower", "upper"]]).round(0).set_axis(["diet 1", "die
 print(fit.contrast(on_day_21.iloc[1:], on_day_21.iloc[:1], without="groups").round(3).to_string())
 
 # %%
-# The second table has the differences to diet 1 on the log scale. **Diet 3 makes chicks heaviest on day 21, about
-# three quarters heavier than diet 1; whether it is better than diet 4 these data do not say.**
+# The second table shows the differences from diet 1 on the log scale. **Diet 3 makes chicks heaviest on day 21, about
+# three quarters heavier than diet 1. The data do not say whether it is better than diet 4.**
 #
 # What mgcv finds
 # ---------------

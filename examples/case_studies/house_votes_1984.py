@@ -2,7 +2,7 @@ r"""
 What divides the House of Representatives?
 ===========================================
 
-*A table of yes and no with missing entries: two factors of sixteen votes.*
+*A binary table with missing entries: two latent factors of sixteen votes.*
 
 In 1984 the 435 members of the United States House of Representatives voted on sixteen key issues. For 392 of the
 6,960 votes no position is known.
@@ -11,8 +11,8 @@ In 1984 the 435 members of the United States House of Representatives voted on s
 # %%
 # The data
 # --------
-# A row is a member, a column a vote: dark is yes, light is no, white is unknown. The model does not see the parties,
-# which order the rows here.
+# Each column of the picture is a member, and each line a vote. Dark is yes, light is no, white is unknown. The members
+# are sorted by party, but the model does not see the parties.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,8 +39,8 @@ plt.show()
 # .. math:: P(x_{ij} = 1) = \frac{1}{1 + e^{-\eta_{ij}}}, \quad
 #    \eta_{ij} = \mu_j + w_j \cdot z_i, \quad z_i \sim N(0, I)
 #
-# Each member :math:`i` has a place :math:`z_i` in the plane, and each vote :math:`j` a direction :math:`w_j`. A vote
-# that is not known adds nothing to the likelihood: it is not filled in.
+# Each member :math:`i` has a position :math:`z_i` in the plane, and each vote :math:`j` has a direction :math:`w_j`. An
+# unknown vote is left out of the likelihood. It is not imputed.
 
 model = ProbabilisticPCA(2).fit(votes.X)
 print(f"elbo {model.elbo_:.2f}, gap {model.gap_:.1e}, converged: {model.converged_}")
@@ -48,8 +48,9 @@ print(f"elbo {model.elbo_:.2f}, gap {model.gap_:.1e}, converged: {model.converge
 # %%
 # What it says
 # ------------
-# ``elbo_`` is a lower bound on the log probability of the table, and ``gap_`` says how far each row is from the best
-# Gaussian, proved. The largest loadings of the first factor are what divides the House most.
+# ``elbo_`` is a lower bound on the log probability of the table. ``gap_`` bounds how far the Gaussian approximations of
+# the rows are from the best ones; this is proved. The votes with the largest loadings on the first factor divide the
+# House most.
 
 loadings = pd.DataFrame(model.components_.T, index=votes.feature_names, columns=["first", "second"])
 print(loadings.sort_values("first", key=abs, ascending=False).head(6).round(2).to_string())
@@ -57,8 +58,9 @@ print(loadings.sort_values("first", key=abs, ascending=False).head(6).round(2).t
 # %%
 # Checks
 # ------
-# How many factors? A share of the votes is hidden, and each number of factors predicts them: bits a vote, fewer are
-# better. The last line is what the share of yes in each column alone predicts.
+# How many factors are needed? We hide some of the votes and predict them with one, two and three factors. The table has
+# the log loss in bits for each vote; smaller is better. The last line is the loss of a prediction by the share of yes
+# in each column.
 
 found = select_components(votes.X, [1, 2, 3], n_repeats=2, random_state=0)
 print(found.table().round(3).to_string())
@@ -82,12 +84,12 @@ def with_their_party(places):
 print(f"a straight line puts {with_their_party(z):.1%} of the members with their party")
 
 # %%
-# **One line through the picture separates the parties, of which the model knew nothing; foreign aid to El Salvador
-# and to the contras, and the freeze of physicians' fees, divide the House most.**
+# **A straight line separates the parties well, although the model did not see them. Foreign aid to El Salvador and to
+# the contras, and the freeze of physicians' fees, divide the House most.**
 #
 # What scikit-learn finds
 # -----------------------
-# ``FactorAnalysis`` takes yes and no for numbers with normal noise, and needs every entry: missing votes are filled
+# ``FactorAnalysis`` treats yes and no as numbers with normal noise, and it needs every entry. We fill missing votes
 # with the most frequent one.
 
 filled = SimpleImputer(strategy="most_frequent").fit_transform(votes.X)

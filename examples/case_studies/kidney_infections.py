@@ -2,17 +2,17 @@ r"""
 Do men on dialysis get infections sooner than women?
 ====================================================
 
-*Durations, some of them censored, two for each patient: a proportional-hazards model with a frailty.*
+*Censored durations, two for each patient: a proportional-hazards model with a frailty (a random effect).*
 
-Thirty-eight patients used a portable dialysis machine. For each, two times were recorded from the insertion of a
-catheter to an infection (McGilchrist and Aisbett 1991). A catheter that was removed for another reason gives a
-censored time.
+Thirty-eight patients used a portable dialysis machine. For each patient the time from the insertion of a catheter to an
+infection was recorded twice (McGilchrist and Aisbett 1991). If the catheter was removed for another reason, the time is
+censored.
 """
 
 # %%
 # The data
 # --------
-# A line is one time. It ends with a dot if the patient got an infection, and without if it was censored.
+# Each line is one catheter. It ends with a dot if there was an infection, and without a dot if the time is censored.
 
 import json
 from pathlib import Path
@@ -39,9 +39,9 @@ plt.show()
 # .. math:: h_{ij}(t) = h_0(t)\, \exp(\beta_1\,\text{age}_{ij} + \beta_2\,\text{male}_i + u_i), \quad
 #    u_i \sim N(0, \text{sd}^2)
 #
-# The hazard :math:`h` is the rate of infections among those who are still free of one. Its form over time,
-# :math:`h_0`, may be anything: ``family="cox"``. The frailty :math:`u_i` of a patient raises or lowers the hazard of
-# both catheters.
+# The hazard :math:`h` is the rate of infections among those who have not had one yet. With ``family="cox"`` the
+# baseline hazard :math:`h_0` may have any shape over time. The frailty :math:`u_i` is a random effect of the patient.
+# It raises or lowers the hazard of both catheters.
 
 fit = fenchel.fit("cens(time, status) ~ age + sex + (1|id)", data, family="cox")
 print(fit.summary())
@@ -50,16 +50,17 @@ print(fit.summary())
 # What the summary says
 # ---------------------
 # - The coefficient of ``sex[T.male]`` is a log hazard ratio. Its interval is above 0.
-# - Age makes no difference that these data could show.
-# - ``(1|id)`` has an sd of about 0.7: patients differ. The interval of the sd is wide, since there are 38 patients
-#   with two times each.
-# - A Cox model is fitted as counts of events in intervals of time, whose log hazards follow a random walk, ``rw1``.
-#   A patient's time is cut into pieces at the ends of the intervals.
+# - The data show no effect of age: its interval includes 0.
+# - ``(1|id)`` has an sd of about 0.7: patients differ. The interval of the sd is wide, because there are only 38
+#   patients with two times each.
+# - fenchel fits a Cox model as counts of events in time intervals. The log baseline hazards of the intervals follow a
+#   random walk, ``rw1``. Each time is split at the ends of the intervals.
 
 # %%
 # Checks
 # ------
-# Does the answer depend on leaving the hazard free? A Weibull hazard has two numbers in place of the random walk.
+# Does the answer depend on the shape of the baseline hazard? We compare with a Weibull model, whose baseline hazard has
+# two parameters instead of the random walk.
 
 print(fit.check())
 weibull = fenchel.fit("cens(time, status) ~ age + sex + (1|id)", data, family="weibull")
@@ -71,8 +72,8 @@ both = {
 print(pd.concat(both).round(3).to_string())
 
 # %%
-# How much does one patient matter? Patient 21, a man, was free of infection for 152 and 562 days, longer than any
-# other man. Without him the ratio of men to women is larger, and patients of the same sex differ less.
+# How much does one patient matter? Patient 21, a man, had no infection for 152 and for 562 days, longer than any other
+# man. Without him the ratio of men to women is larger, and patients of the same sex differ less.
 
 without = fenchel.fit("cens(time, status) ~ age + sex + (1|id)", data[data["id"] != 21], family="cox")
 print(without.coefficients.loc[["sex[T.male]"], columns].round(3).to_string())
@@ -81,16 +82,16 @@ print(without.hyperparameters["mean"].round(3).to_string())
 # %%
 # The answer
 # ----------
-# The survival curves of a man and of a woman of 44 years who are new patients, averaged over the frailties that
-# patients have:
+# These are the survival curves of a new patient of 44 years, for a man and for a woman. They are averaged over the
+# distribution of the frailties:
 
 figure, ax = plt.subplots(figsize=(6, 4))
 fit.plot_survival(pd.DataFrame({"age": [44, 44], "sex": ["female", "male"], "id": [0, 0]}), ax=ax)
 plt.show()
 
 # %%
-# **Men get infections sooner, at about four times the rate of women of the same age; the data allow a ratio between
-# about 1.7 and 10.**
+# **Men get infections sooner, at about four times the rate of women of the same age. The 95 % interval of this ratio is
+# about 1.7 to 10.**
 #
 # What R's survival finds
 # -----------------------

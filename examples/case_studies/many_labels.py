@@ -2,19 +2,19 @@ r"""
 Who earns more than 50,000 dollars?
 ===================================
 
-*Classification of many rows: a Gaussian process through inducing points, with a proof of what they cost.*
+*Classification of many rows: a Gaussian process with inducing points, and a bound on their error.*
 
-The census of the United States of 1994, as prepared by the UCI repository (Adult): age, education, work, family and
-hours of 45,222 people, and whether they earn more than 50,000 dollars a year. The table is not part of this
-repository, and the fit takes some minutes. So this page draws what ``python benchmarks/many_labels.py --data
-FOLDER`` has kept.
+The data are from the census of the United States of 1994, as prepared by the UCI repository (Adult): age, education,
+work, family and hours of 45,222 people, and whether they earn more than 50,000 dollars a year. The table is not part of
+this repository, and the fit takes some minutes. This page therefore shows stored results of
+``python benchmarks/many_labels.py --data FOLDER``.
 """
 
 # %%
 # The data
 # --------
-# Fourteen columns, standardised; kinds of work, of education and so on are whole numbers. A tenth of the rows is
-# held out. How many people there are at each probability that the process predicts for them:
+# There are fourteen standardised columns. Kinds of work, of education and so on are coded as whole numbers. A tenth of
+# the rows is held out. The picture shows how many of these people have each predicted probability:
 
 import json
 from pathlib import Path
@@ -35,8 +35,8 @@ plt.show()
 # ---------
 # .. math:: P(y_i = 1) = \frac{1}{1 + e^{-f(x_i)}}, \qquad f \sim \text{GP}(\mu, k)
 #
-# :math:`k` is a Matérn kernel with a length for each column, learned. With N rows the process would need a matrix of
-# N by N numbers. It is seen through M inducing points instead::
+# :math:`k` is a Matérn kernel with a length scale for each column, which the fit learns. An exact fit of N rows needs a
+# matrix of N by N numbers. Instead the process is approximated by its values at M inducing points::
 #
 #     kernel = ConstantKernel() * Matern([14**0.5] * 14, nu=1.5)
 #     GaussianProcessClassifier(kernel, approximation="inducing", n_inducing=200).fit(X, y)
@@ -47,16 +47,16 @@ print(f"{kept['rows']:,} rows, {kept['points']} inducing points, {kept['processo
 # What the fit says
 # -----------------
 # ``elbo_`` is a lower bound on the log evidence of the approximation. ``approximation_loss_`` bounds how much larger
-# the elbo of the process itself could be. It was computed from pairs of all rows, so that it is a proof if it is not
-# called an estimate.
+# the elbo of the exact process could be. It is a proof if all pairs of rows were used, and an estimate if pairs were
+# sampled.
 
 kind = "proved" if kept["proved"] else "an estimate"
 a_row = kept["loss"] / kept["rows"]
 print(f"elbo {kept['elbo']:.1f}; the points cost at most {kept['loss']:.0f} nats ({kind}), {a_row:.3f} a row")
 
 # %%
-# That is an upper bound: the process itself could fit better by this much, and not by more. Where it is at stake, more
-# points make it smaller: ``n_inducing="auto"`` with ``loss=`` doubles their number until the bound is as small as asked
+# The exact process can be better by at most this number of nats (the unit of log densities). More points make the bound
+# smaller: ``n_inducing="auto"`` with ``loss=`` doubles their number until the bound is as small as asked
 # (:doc:`/inducing`).
 #
 # Checks
@@ -72,7 +72,7 @@ plt.show()
 # %%
 # The answer
 # ----------
-# A short length means that the process changes quickly along a column.
+# A short length scale means that the probability changes quickly along a column.
 
 names = ["age", "class of work", "weight", "education", "years of education", "marital status", "occupation"]
 names += ["relationship", "race", "sex", "capital gain", "capital loss", "hours", "country"]
@@ -80,17 +80,17 @@ lengths = pd.Series(kept["lengths"], index=names)
 print(lengths.sort_values().round(1).head(6).to_string())
 
 # %%
-# **Capital losses and gains, the place in the family and age tell most about who earns more. Of the people with a
-# predicted probability of p, a share of about p does.**
+# **Capital losses and gains, the relationship in the family and age are the best predictors of who earns more. The
+# predicted probabilities are calibrated: of the people with probability p, a share of about p earns more.**
 #
 # What scikit-learn finds
 # -----------------------
-# ``GaussianProcessClassifier`` of scikit-learn would need a matrix of 13 gigabytes. Histogram gradient boosting,
-# with its defaults, on the same rows:
+# ``GaussianProcessClassifier`` of scikit-learn would need a matrix of 13 gigabytes. We compare with histogram gradient
+# boosting, with its default settings, on the same rows:
 
 rows = {name: {"error": kept[name]["error"], "mean log score": kept[name]["score"]} for name in ("process", "trees")}
 print(pd.DataFrame(rows).T.round(4).to_string())
 
 # %%
-# Trees do better on this table. One reason may be that categories are numbers here, and that sharp steps occur. A
-# million labels on a GPU, with a certificate, are in :doc:`/benchmarks`.
+# Trees do better on this table. One reason may be that categories are coded as numbers, and that probabilities change
+# in sharp steps. :doc:`/benchmarks` has a fit of a million labels on a GPU, with a certificate.

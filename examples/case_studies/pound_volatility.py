@@ -2,10 +2,10 @@ r"""
 How did the volatility of the pound change?
 ===========================================
 
-*A series of returns whose spread changes: stochastic volatility.*
+*A series of returns whose variance changes with time: stochastic volatility.*
 
-The exchange rate of the pound to the dollar on 945 trading days from October 1981 to June 1985. A return is the
-change of its logarithm, in per cent.
+The data are the exchange rate of the pound to the dollar on 945 trading days from October 1981 to June 1985. A return
+is the change of its logarithm, in per cent. The volatility is the standard deviation of the returns.
 """
 
 # %%
@@ -32,8 +32,8 @@ plt.show()
 # ---------
 # .. math:: y_t \sim N(0, e^{\eta_t}), \qquad \eta_t = \beta_0 + x_t, \qquad x_{t+1} = \phi\, x_t + \text{noise}
 #
-# The log variance of a day is an autoregression: today is like yesterday, and in the long run it returns to its
-# level. A prior is stated for its sd, because log variances of returns move by more than 1.
+# The log variance follows an autoregression. It is similar on successive days, and in the long run it returns to its
+# mean. We state a prior for its sd, because log variances of returns may change by more than 1.
 
 data = pd.DataFrame({"day": np.arange(returns.size), "y": returns})
 fit = fenchel.fit(
@@ -45,14 +45,13 @@ print(fit.summary())
 # What the summary says
 # ---------------------
 # - ``phi`` is about 0.97. Half of a shock is gone after :math:`\log 0.5 / \log 0.97`, about 20 trading days.
-# - The likelihood of a volatility is log-concave here, so that at given hyperparameters the gap proves a
-#   global optimum.
+# - The likelihood is log-concave, so at given hyperparameters the gap proves that the fit is the global optimum.
 
 # %%
 # Checks
 # ------
-# A constant volatility is the same model without the term. Leave-one-out compares how well each predicts a day from
-# the others.
+# Without the term the volatility is constant. ``compare`` predicts each day from the other days by both models;
+# ``elpd`` is the sum of the log predictive densities, and larger is better.
 
 constant = fenchel.fit("y ~ 1", data, family="stochastic-volatility")
 compared = fenchel.compare({"autoregression": fit, "constant": constant})
@@ -61,7 +60,7 @@ print(compared[["elpd", "difference"]].round(1).to_string())
 # %%
 # The answer
 # ----------
-# The volatility with its 95 % band, and a forecast of half a year:
+# The picture shows the volatility with its 95 % band, and a forecast of half a year:
 
 ahead = pd.DataFrame({"day": returns.size + np.arange(125)})
 figure, ax = plt.subplots(figsize=(8, 3.8))
@@ -81,8 +80,8 @@ print(f"the next day's return is between {low:.2f} and {high:.2f} per cent with 
 #
 # What the paper's experiment finds
 # ---------------------------------
-# ``fenchel reproduce all`` fits the same series on a grid of 121 values of the variance and of ``phi``, without a prior
-# of either. The evidence is largest at a variance of 0.55 and a ``phi`` of 0.981 (:doc:`/reproduction`). Ours:
+# ``fenchel reproduce all`` fits the same series on a grid of 121 values of the variance and of ``phi``, without priors
+# for them. The evidence is largest at a variance of 0.55 and a ``phi`` of 0.981 (:doc:`/reproduction`). Our values are
 
 sd, phi = fit.hyperparameters["value"]
 print(f"variance {sd**2:.2f}, phi {phi:.3f}")

@@ -2,18 +2,18 @@ r"""
 How hot is it under the clouds?
 ===============================
 
-*A field over the plane with missing cells: a Matérn field on a mesh.*
+*An image with missing cells: a spatial Matérn field on a mesh.*
 
 A satellite measured the temperature of the land near the Red River on 4 August 2016. Clouds hid parts of it. Heaton
-et al. (2019) gave these data to a dozen teams, hid 42,740 cells behind clouds of another day, and scored what each
-team predicted there.
+et al. (2019) removed 42,740 further cells, in the shape of the clouds of another day, and gave the data to a dozen
+teams. They scored the predictions of each team for the removed cells.
 """
 
 # %%
 # The data
 # --------
 # This page uses every fifth row and column of the 500 by 300 cells, so that it runs in seconds. White cells are
-# hidden. For 1,727 of them the truth is known.
+# hidden. For 1,727 of these the true temperature is known.
 
 import json
 from pathlib import Path
@@ -48,8 +48,9 @@ plt.show()
 # ---------
 # .. math:: \text{temperature}_i = \beta_0 + \beta_1\,\text{lon}_i + \beta_2\,\text{lat}_i + f(x_i, y_i) + \epsilon_i
 #
-# A plane, a Matérn field :math:`f` and noise. The field lives on a mesh of triangles, so that its precision matrix
-# is sparse. How smooth the field is, is chosen by the evidence.
+# The temperature is the sum of a plane, a Matérn field :math:`f` and noise. The field is represented on a mesh of
+# triangles, so its precision matrix is sparse. The evidence, the marginal likelihood p(y), chooses the smoothness of
+# the field.
 
 seen, hidden = cells[cells["temperature"].notna()], cells[cells["temperature"].isna() & cells["truth"].notna()]
 fit = fenchel.fit("temperature ~ lon + lat + matern(x, y)", seen)
@@ -60,14 +61,14 @@ print(fit.summary())
 # ---------------------
 # - The evidence chose nu = 0: a field that is rough at every scale.
 # - The data do not determine the range. Its interval is longer than the picture is wide, and the last line says that
-#   its posterior is cut off at a bound. What the data tell is how fast the temperature changes from cell to cell.
-# - The noise has an sd of 1.3 degrees, beside 2 for the field: much of what differs between cells that are 4 to 5
-#   kilometres apart is not shared with their neighbours.
+#   its posterior is cut off at a bound. The data only determine how fast the temperature changes from cell to cell.
+# - The noise has an sd of 1.3 degrees, and the field has an sd of 2. The cells are 4 to 5 kilometres apart, and much of
+#   the difference between neighbouring cells is noise.
 
 # %%
 # Checks
 # ------
-# Here the truth is known. Of the intervals that should hold 95 % of the hidden temperatures, how many do?
+# For the hidden cells the truth is known. How many of them lie within their 95 % intervals?
 
 new = fit.predict(hidden, kind="outcome", interval=0.95)
 off = new["mean"] - hidden["truth"]
@@ -76,8 +77,8 @@ inside_each = hidden["truth"].between(new["lower"], new["upper"])
 print(f"{len(hidden)} hidden cells: RMSE {rmse:.2f} degrees, {inside_each.mean():.1%} within 95 % intervals")
 
 # %%
-# Fewer than 95 % do. The hidden cells are not a sample of all cells: they lie together under large clouds, and are
-# warmer than the cells around the clouds. Beside the distance to the nearest cell that was seen:
+# Fewer than 95 % do. The hidden cells are not a random sample: they lie together under large clouds, and they are
+# warmer than the cells around the clouds. The next table groups them by the distance to the nearest observed cell:
 
 distance = cKDTree(seen[["x", "y"]]).query(hidden[["x", "y"]])[0]
 table = pd.DataFrame({"predicted - truth": off, "stated sd": new["sd"], "within 95 %": inside_each})
@@ -85,8 +86,8 @@ by_distance = pd.cut(distance, [0, 6, 10, 20, 100], labels=["to 6 km", "6 to 10"
 print(table.groupby(by_distance, observed=True).mean().assign(cells=by_distance.value_counts()).round(2).to_string())
 
 # %%
-# Predictions are too cold everywhere under the clouds. The error grows with the distance, and the stated sd hardly
-# does: it takes the hidden cells for cells like those that were seen.
+# Predictions under the clouds are too cold at all distances. The error grows with the distance, but the stated sd
+# hardly does, because the model assumes that hidden cells are like observed cells.
 
 # %%
 # The answer
@@ -99,20 +100,21 @@ image(axes[1], whole["sd"], "sd of the prediction", vmin=0, vmax=None, cmap="civ
 plt.show()
 
 # %%
-# **The temperature under the clouds is predicted to within about 2.4 degrees, from a plane and from the
-# cells around the clouds. The stated sd is too small: 85 of 100 intervals hold the truth, not 95.**
+# **The model predicts the temperature under the clouds with an error of about 2.4 degrees (RMSE), from a plane and from
+# the cells around the clouds. The stated sd is too small: 85 of 100 intervals contain the truth, not 95.**
 #
 # What other packages find
 # ------------------------
-# On the thinned cells, a thin-plate smooth with 400 coefficients:
+# On the same thinned cells, mgcv fits a thin-plate smooth with 400 coefficients:
 
 peer = json.loads(Path("peers.json").read_text())["satellite_temperatures"]
 print(peer["call"])
 print(pd.DataFrame({"mgcv": peer["values"], "fenchel": {"rmse": rmse}}).round(2).to_string())
 
 # %%
-# On all cells, ``python benchmarks/satellite.py`` calls the same formula on 105,569 temperatures and scores the
-# 42,740 hidden ones. The scores of others are those that Heaton et al. publish. Lower RMSE and CRPS are better.
+# On all cells, ``python benchmarks/satellite.py`` fits the same formula to 105,569 temperatures and scores the
+# predictions of the 42,740 hidden ones. Heaton et al. published the scores of the other methods. RMSE is the root mean
+# squared error, and CRPS is the continuous ranked probability score. Lower is better for both.
 #
 # ===========================  =====  =====  ================
 # method                       RMSE   CRPS   within 95 %
@@ -123,5 +125,5 @@ print(pd.DataFrame({"mgcv": peer["values"], "fenchel": {"rmse": rmse}}).round(2)
 # LatticeKrig                  1.68   0.87   0.96
 # ===========================  =====  =====  ================
 #
-# The rules for the mesh were settled with these scores in view, and its intervals hold fewer than 95 %: see
-# :doc:`/maps`.
+# Two cautions: we chose the default rules for the mesh after seeing these scores, and the intervals contain fewer than
+# 95 % of the hidden temperatures (:doc:`/maps`).

@@ -2,18 +2,18 @@ r"""
 Do people say that they would swear more often than they do?
 =============================================================
 
-*Answers on an ordered scale of three levels, of persons to questions: an ordinal mixed model with crossed groups.*
+*Ordered answers of persons to questions: an ordinal mixed model with crossed groups.*
 
 Vansteelandt (2000) asked 316 students about four annoying situations: a bus that does not stop, a train that is
 missed, a shop that closes in front of you, an operator who cuts you off. Would you *want* to curse, scold or shout?
-Would you *do* it? The answers are no, perhaps and yes.
+Would you *do* it? The possible answers are no, perhaps and yes.
 """
 
 # %%
 # The data
 # --------
-# Every student answers all 24 questions: persons and questions cross. The share of each answer by question, those
-# about wanting first:
+# Every student answers all 24 questions, so persons and questions are crossed groups. The picture shows the share of
+# each answer for each question. Questions about wanting come first:
 
 import json
 from pathlib import Path
@@ -48,8 +48,8 @@ plt.show()
 #    P(\text{answer} \le k) &= \frac{1}{1 + e^{\eta - b_k}} \\
 #    \eta &= \beta_1\,\text{anger} + \beta_2\,\text{male} + \beta_3\,\text{want} + u_{\text{person}} + v_{\text{item}}
 #
-# A large :math:`\eta` makes the higher answers likelier. The cutpoints :math:`b_0 < b_1` are where no ends and yes
-# begins. Persons have levels of their own, and so have questions.
+# A large :math:`\eta` makes higher answers more probable. The cutpoints :math:`b_0 < b_1` separate no from perhaps and
+# perhaps from yes. Persons and questions have random intercepts.
 
 fit = fenchel.fit("answer ~ anger + gender + mode + (1|person) + (1|item)", data, family="ordinal")
 print(fit.summary())
@@ -59,15 +59,15 @@ print(fit.summary())
 # ---------------------
 # - ``mode[T.want]`` compares questions about wanting with questions about doing. Its interval is wide, because it is
 #   a difference between two sets of twelve questions, and questions differ: the sd of ``(1|item)`` is about 1.1.
-# - ``anger`` is a score of a questionnaire. One more point raises the log odds of a higher answer by about 0.075.
-# - There is no intercept: the cutpoints stand for it.
+# - ``anger`` is a questionnaire score. One more point raises the log odds of a higher answer by about 0.075.
+# - There is no intercept: the cutpoints take its place.
 
 # %%
 # Checks
 # ------
-# The questions come in pairs: the same situation and the same act, once wanted and once done. So the comparison
-# above does not use everything that the data tell. In a second model each pair has a level of its own, and wanting
-# adds the same number to each.
+# The questions come in pairs: the same situation and the same act, once about wanting and once about doing. The model
+# above ignores the pairs. In a second model each pair has a random intercept, and wanting adds the same number to each
+# pair.
 
 data["pair"] = data["item"].str.replace("Want|Do", "", regex=True)
 paired = fenchel.fit("answer ~ anger + gender + mode + (1|person) + (1|pair)", data, family="ordinal")
@@ -99,12 +99,13 @@ plt.tight_layout()
 plt.show()
 
 # %%
-# **Beside the same act in the same situation, people rather say that they want to than that they do; across all
-# questions the difference is likely but not certain, because acts differ more than wanting and doing do.**
+# **For the same act in the same situation, people say more often that they would want to swear than that they would do
+# it. Across all questions the difference is likely but not certain, because acts differ more from each other than
+# wanting differs from doing.**
 #
 # What R's ordinal finds
 # ----------------------
-# ``clmm`` uses Laplace's approximation and maximises over the sds.
+# ``clmm`` uses Laplace's approximation and maximises the likelihood over the sds.
 
 peer = json.loads(Path("peers.json").read_text())["swearing"]
 print(peer["call"])

@@ -4,15 +4,15 @@ How much faster is the dual?
 
 *The paper that this library implements, in one picture.*
 
-Khan, Aravkin, Friedlander and Seeger (2013) fit a Gaussian to the posterior of a latent Gaussian model. Over means
-and covariances that is a problem with as many unknowns as a covariance matrix has entries. Its dual has one unknown
-for each observation. Does that make it faster on a real map?
+Khan, Aravkin, Friedlander and Seeger (2013) approximate the posterior of a latent Gaussian model by a Gaussian. Finding
+its mean and its covariance is an optimisation with as many unknowns as the covariance matrix has entries. The dual of
+this problem has one unknown for each observation. Is the dual faster on a real map?
 """
 
 # %%
 # The data
 # --------
-# Deaths from cancer of the oral cavity in 544 districts of Germany: one of the data sets of the paper.
+# The data are deaths from cancer of the oral cavity in 544 districts of Germany, one of the data sets of the paper.
 
 import time
 
@@ -37,9 +37,9 @@ plt.show()
 # ---------
 # .. math:: y_r \sim \text{Poisson}(E_r e^{\eta_r}), \qquad \eta \sim N(0, Q^{-1}), \qquad Q = k_u (D - A) + k_v I
 #
-# The counts of districts given a field whose neighbours are alike. :math:`A` is 1 for neighbours and :math:`D`
-# counts them. The dual has 544 unknowns; the mean and the covariance have :math:`544 + 544 \cdot 545 / 2 =
-# 148{,}784`.
+# The log risks :math:`\eta` are similar in neighbouring districts. :math:`A_{rs}` is 1 if districts :math:`r` and
+# :math:`s` are neighbours, and the diagonal matrix :math:`D` has the number of neighbours. :math:`E_r` is the expected
+# count. The dual has 544 unknowns; the mean and the covariance have :math:`544 + 544 \cdot 545 / 2 = 148{,}784`.
 
 A = sparse.csc_array(germany.adjacency, dtype=float)
 Q = 5.0 * (sparse.diags_array(A.sum(axis=1)) - A) + 2.0 * sparse.eye_array(544)
@@ -58,14 +58,16 @@ for name, method in {"mirror Newton": MirrorNewton(), "feasible L-BFGS (the pape
 # %%
 # What the fit says
 # -----------------
-# Both find the same answer. The gap between the dual and the elbo proves how far each is from the best Gaussian.
+# Both methods find the same answer. The elbo is a lower bound on the log evidence, and the dual is an upper bound on
+# the best elbo. The gap between them proves how far each fit is from the best Gaussian.
 
 print(fits["mirror Newton"].summary())
 
 # %%
 # Checks
 # ------
-# The gap at each iteration. Newton's method doubles the number of correct digits at each step near the end.
+# The picture shows the gap at each iteration. Near the end, each step of Newton's method doubles the number of correct
+# digits.
 
 figure, ax = plt.subplots(figsize=(6, 3.8))
 for name, fit in fits.items():
@@ -79,8 +81,9 @@ print(f"the two elbos differ by {abs(np.subtract(*(fit.elbo for fit in fits.valu
 # %%
 # The answer
 # ----------
-# ``fenchel reproduce all`` reruns the paper's experiments against nine other methods. On this map, at the paper's
-# setting, the seconds until each is within a thousandth of a nat of the best Gaussian:
+# ``fenchel reproduce all`` reruns the paper's experiments against nine other methods. The table shows, for this map and
+# the paper's setting, the seconds until each method is within a thousandth of a nat (the unit of log densities) of the
+# best Gaussian:
 #
 # ==================================  ==========
 # method                              seconds
@@ -95,10 +98,11 @@ print(f"the two elbos differ by {abs(np.subtract(*(fit.elbo for fit in fits.valu
 # primal over mean and covariance     453
 # ==================================  ==========
 #
-# **The dual is a hundred times faster than Opper and Archambeau's method here, as the paper says, and sixty thousand
-# times faster than the problem over means and covariances.**
+# **On this map the dual is a hundred times faster than the method of Opper and Archambeau, as the paper says. It is
+# sixty thousand times faster than the optimisation over means and covariances.**
 #
 # What others find
 # ----------------
-# The whole table, where the dual loses (logistic regression with 8 weights and 200 rows has fewer unknowns in the
-# primal), and what of the paper's figures could not be reproduced, is in :doc:`/reproduction`.
+# :doc:`/reproduction` has the whole table. It also shows where the dual is slower: a logistic regression with 8 weights
+# and 200 rows has fewer unknowns in the original (primal) problem. And it lists the figures of the paper that could not
+# be reproduced.

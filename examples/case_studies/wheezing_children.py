@@ -2,7 +2,7 @@ r"""
 Do children wheeze more when their mother smokes?
 =================================================
 
-*Repeated yes-or-no answers of the same child: a random intercept and the logit link.*
+*Repeated binary observations of the same child: logistic regression with a random intercept.*
 
 In the Ohio part of the Harvard study of air pollution, 537 children were examined each year from age 7 to 10. At
 each visit the child wheezed or did not. The mothers of 187 of them smoked when the study began.
@@ -11,7 +11,8 @@ each visit the child wheezed or did not. The mothers of 187 of them smoked when 
 # %%
 # The data
 # --------
-# A row of the file is a pattern of four answers with the number of children who had it. We make one row for each visit.
+# A row of the file is a pattern of four observations, with the number of children who had it. We make one row for each
+# visit.
 
 import json
 from pathlib import Path
@@ -42,8 +43,8 @@ plt.show()
 #    = \beta_0 + \beta_1\,\text{age}_{it} + \beta_2\,\text{smoke}_i + u_i,
 #    \qquad u_i \sim N(0, \text{sd}^2)
 #
-# Some children wheeze easily and others never. The level :math:`u_i` of a child stands for that, and makes the four
-# answers of a child alike. The coefficients compare visits of children with the same level.
+# Some children wheeze often and others never. The random intercept :math:`u_i` of a child describes this, and it makes
+# the four observations of a child correlated. The coefficients compare children with the same random intercept.
 
 fit = fenchel.fit("wheeze ~ age + smoke + (1|child)", data, family="bernoulli")
 print(fit.summary())
@@ -51,18 +52,19 @@ print(fit.summary())
 # %%
 # What the summary says
 # ---------------------
-# - The first line says that the sd of the children is integrated out, and that the posterior need not be a Gaussian.
-#   With four yes-or-no answers for each child this matters: the Gaussian approximation alone makes the sd too small.
-# - The log evidence lies between two numbers. This is proved.
+# - The first line says that the sd of the children is integrated out, and that the posterior is not assumed to be
+#   Gaussian. With four binary observations for each child this matters: the Gaussian approximation alone makes the sd
+#   too small.
+# - The log evidence, log p(y), lies between two numbers. This is proved.
 # - The interval of ``smoke[T.yes]`` includes 0. The odds of wheezing are about one and a half times as high for a
 #   child of a smoking mother, but the data do not exclude that they are the same.
-# - The sd of children is about 2 on the logit scale. That is far more than age and smoking do.
+# - The sd of children is about 2 on the logit scale. This is far larger than the effects of age and smoking.
 
 # %%
 # Checks
 # ------
-# ``fit.check()`` predicts every row from the others. A second check draws new data from the fitted model: is the
-# number of children who never wheeze, 355 here, one that the model would produce?
+# ``fit.check()`` predicts every row from the others. A second check simulates new data from the fitted model. Is the
+# observed number of children who never wheeze, 355, plausible under the model?
 
 print(fit.check())
 new = fit.simulate(500, 0)  # 500 data sets
@@ -74,18 +76,18 @@ print(f"children who never wheeze: {seen} seen, {low:.0f} to {high:.0f} in new d
 # %%
 # The answer
 # ----------
-# As probabilities, for a child whose own level is 0:
+# These are the probabilities of wheezing for a child whose random intercept is 0, and the odds ratio:
 
 print(fit.means("smoke").round(3).to_string())
 print(fit.comparisons("smoke", kind="odds").round(2).to_string())
 
 # %%
-# **Of two children of the same level, the one whose mother smokes probably has the higher odds of wheezing, but the
-# data do not exclude that there is no difference.**
+# **Of two children with the same random intercept, the one whose mother smokes probably has higher odds of wheezing,
+# but the data do not exclude that there is no difference.**
 #
 # What lme4 finds
 # ---------------
-# Quadrature with 25 nodes; it maximises the likelihood, and we average over a posterior.
+# ``glmer`` uses quadrature with 25 nodes and maximises the likelihood. We average over the posterior.
 
 peer = json.loads(Path("peers.json").read_text())["wheezing_children"]
 print(peer["call"])
