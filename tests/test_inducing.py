@@ -359,6 +359,17 @@ def test_weights_and_offsets_of_rows_come_with_a_sample(monkeypatch):
     assert abs(few.learned.solution.elbo - whole.learned.solution.elbo) < 0.5
 
 
+def test_a_sample_of_few_weighted_rows_is_drawn_once(monkeypatch):
+    X, every = problems(900)
+    drawn, with_rows = [], InducingCovariance.with_rows
+    monkeypatch.setattr(inducing_learning, "SAMPLE_ROWS", 300)
+    monkeypatch.setattr(inducing_learning, "SAMPLE_SHARE", 2)
+    monkeypatch.setattr(InducingCovariance, "with_rows", lambda family, i: drawn.append(i) or with_rows(family, i))
+    family, weights = InducingCovariance(1.0 * sk.RBF(1.0), X, X[:1], level=3.0), (np.arange(900) < 200).astype(float)
+    learn_inducing(Poisson(), family, every["counts"][1], n_inducing=30, weights=weights)
+    assert [some.tolist() for some in drawn] == [list(range(200))]
+
+
 def test_steps_that_take_long_limit_the_number_of_points():
     host, device = inducing_learning.MOST_WORK, inducing_learning.DEVICE_WORK
     sizes = inducing_learning._sizes

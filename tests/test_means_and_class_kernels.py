@@ -289,6 +289,7 @@ def test_models_with_means_and_kernels_of_classes_on_disk(tmp_path):
         (GaussianProcessClassifier(KERNELS, approximation="inducing"), LABELS, "a kernel for each class and 40 rows"),
         (GaussianProcessRegressor(mean="quadratic"), Y, "mean = 'quadratic' is not known"),
         (GaussianProcessRegressor(mean="rate"), Y, "mean = 'rate' is not known"),
+        (GaussianProcessRegressor(mean=np.nan), Y, "GaussianProcessRegressor: mean = nan; expected a finite number"),
         (GaussianProcessRegressor(mean="constant", fit_intercept=False), Y, 'mean="zero", or fit_intercept=True'),
         (GaussianProcessRegressor(mean=np.zeros(40)), Y, "which has no values for new rows"),
         (GaussianProcessRegressor(mean=lambda rows: rows), Y, "mean(X) has shape (40, 2) for 40 rows; expected (40,)"),

@@ -211,9 +211,10 @@ def test_rows_that_agree_and_constant_columns():
     flat = make(1.0 * RBF(1.0), **held).fit(np.column_stack([X, np.full(70, 3.0)]), y)
     plain = make(1.0 * RBF(1.0), **held).fit(X, y)
     assert flat.elbo_ == pytest.approx(plain.elbo_, abs=1e-6)
-    for rows in (X[:1], np.repeat(X[:1], 5, axis=0)):
-        alone = make(1.0 * RBF(1.0), **held).fit(rows, y[: len(rows)])
-        exact = make(1.0 * RBF(1.0), approximation=None, optimizer=None).fit(rows, y[: len(rows)])
+    same, white = np.repeat(X[:1], 5, axis=0), 1.0 * RBF(1.0) + WhiteKernel(0.2)
+    for kernel, rows in ((1.0 * RBF(1.0), X[:1]), (1.0 * RBF(1.0), same), (white, same)):
+        alone = make(kernel, **held).fit(rows, y[: len(rows)])
+        exact = make(kernel, approximation=None, optimizer=None).fit(rows, y[: len(rows)])
         np.testing.assert_allclose(alone.predict(NEW), exact.predict(NEW), rtol=1e-5)
 
 

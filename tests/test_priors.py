@@ -223,6 +223,21 @@ def test_a_fit_through_few_rows_leaves_fewer_steps(likelihood, monkeypatch):
     np.testing.assert_allclose(begun.posterior.mean, cold.posterior.mean, atol=1e-3)
 
 
+def test_a_fit_through_few_rows_is_no_start_where_counts_tell_what_it_leaves_out(monkeypatch):
+    """White noise of variance 10: such a start took twice the steps."""
+    n, rng = 200, np.random.default_rng(4)
+    x = np.linspace(0.0, 1.0, n)
+    prior = DenseCovariance(100.0 * np.exp(-50.0 * (x[:, None] - x[None]) ** 2) + 10.0 * np.eye(n))
+    y = rng.poisson(np.exp(1.0 + np.sin(6.0 * x)))
+    fits = []
+    for gate in (n, n + 1):
+        monkeypatch.setattr(gates, "NYSTROM_START", gate)
+        fits.append(fenchel.infer(Poisson(), prior, y))
+    assert prior.bind(n, 1, False).through_rows(n // 8) is not None
+    assert fits[0].n_iter == fits[1].n_iter
+    assert fits[0].converged
+
+
 def test_softmax_spaces_agree():
     rng = np.random.default_rng(1)
     W, y = rng.normal(size=(60, 2)), rng.integers(0, 4, 60)

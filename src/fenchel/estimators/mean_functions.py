@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, finite, numeric, positive, problem
+from ..checks import choice, finite, numeric, positive, problem, scalar
 from ..inputs.fixed_columns import Columns
 from ..inputs.observations import Target
 from ..linalg.arrays import to_numpy
@@ -82,6 +82,8 @@ def check_mean(model: GaussianProcessEstimator) -> None:
         advice = "Exposure of counts is exposure=. An offset that is a column of X is mean=lambda X: X[:, 3]."
         got = f"mean is an array of shape {np.shape(given)}, which has no values for new rows"
         raise problem(name, got, "a number, or a function of X", advice)
+    elif given is not None and not callable(given):
+        scalar(name, "mean", given, advice="Or a word, or a function of X.")
 
 
 def read_mean(model: GaussianProcessEstimator, X: np.ndarray, target: Target, weights: Any) -> dict[str, Any]:

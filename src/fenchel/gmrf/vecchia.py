@@ -48,6 +48,8 @@ def spread_order(Z: np.ndarray, most: int | None = None) -> np.ndarray:
     if d > _NETS or n < 3:
         return mixed
     low, extent = Z.min(axis=0), float(np.ptp(Z, axis=0).max())
+    if not extent:  # white noise: points that agree are points of their own
+        return mixed
     X, most = np.ascontiguousarray((Z - low)[mixed]), n if most is None else most
     return np.asarray(mixed[net_order(X, _LEVELS, extent, np.sqrt(0.5), most)])
 

@@ -357,11 +357,13 @@ class _Run:
         wanted = _learned_rows(total, size)
         if wanted == total:
             return None
-        if self.few is not None and len(self.few.family.X) >= wanted:
-            return self.few
         weights = self.settings["weights"]
         w = np.ones(total) if weights is None else np.asarray(weights, dtype=np.float64)
-        rows = np.sort(self.rng.choice(np.flatnonzero(w > 0.0), min(wanted, int((w > 0.0).sum())), replace=False))
+        weighted = np.flatnonzero(w > 0.0)
+        wanted = min(wanted, weighted.size)
+        if self.few is not None and len(self.few.family.X) >= wanted:
+            return self.few
+        rows = np.sort(self.rng.choice(weighted, wanted, replace=False))
         scaled = w[rows] * (w.sum() / w[rows].sum())
         family, y = self.family.with_rows(rows), np.asarray(self.y)[rows]
         own, tol = bool(self.settings["own"]), max(SAMPLE_TOL, self.settings["tol"])

@@ -12,8 +12,10 @@ has a step or two left where the likelihood's own start is ten away:
 The rows of the sample weigh more in its stead, so that prior and likelihood are balanced as they are in the whole. A
 sample that is tall itself starts the same way.
 
-Under a dense covariance of many rows the fit through an eighth of them costs a tenth of a Newton step of all, and
-leaves one to four steps fewer (``smaller``).
+Under a dense covariance of many rows the fit through an eighth of them (``smaller``) costs a tenth of a Newton step of
+all, and mostly leaves one to four steps fewer. Rows whose targets tell much of what that approximation leaves out (a
+kernel with white noise beside a large variance, rough kernels) would be far from their best values there:
+``leaves_little`` refuses such a start.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ SHARE = 16  # one row in so many
 _ENOUGH = 64  # rows of a sample for each weight
 MOST_ROWS = 1_500  # of Nystrom's approximation
 ROUGH = 1e-3  # relative gap of a fit that only gives a starting point
+_TOLD = 3.0  # likelihood's curvature times variance left out: of the starts below none cost a step, above it most did
 
 
 def levelled(problem: Problem, s: Array) -> Array:
@@ -93,6 +96,13 @@ def smaller(problem: Problem) -> Problem | None:
     few = copy.copy(problem)
     few.predictors = seen
     return few
+
+
+def leaves_little(problem: Problem, few: Problem, s: Array) -> bool:
+    """Whether targets tell little of the variances that ``smaller`` leaves out, at its s (N, P)."""
+    left = 0.0 * problem.mt + few.predictors.extra_variance - problem.predictors.extra_variance  # (N, C)
+    told = problem.weight[:, None] * problem.site(s).spread * problem.dual.spread_out(left)
+    return float(namespace(s).mean(told)) < _TOLD
 
 
 def start_of(problem: Problem, few: Problem, alpha: Array) -> Array:

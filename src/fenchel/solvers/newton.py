@@ -26,7 +26,7 @@ from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import NewtonSystem
 from ..problem import DualPoint, Problem
 from .base import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS, Accuracy, Finisher, Outcome, Solver, Stopping, relative
-from .initial_point import ROUGH, is_tall, levelled, refined, sampled, smaller, start_of
+from .initial_point import ROUGH, is_tall, leaves_little, levelled, refined, sampled, smaller, start_of
 
 _MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
 
@@ -252,10 +252,12 @@ class MirrorNewton(Solver):
         return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None
 
     def smaller_start(self, problem: Problem) -> Array | None:
-        """From the fit through few rows of a covariance; None where there is none or it fails."""
+        """From the fit through few rows of a covariance; None where there is none, it fails, or it is far away."""
         few = smaller(problem)
-        found = None if few is None else self.solve(few, None, Stopping(ROUGH, 30))
-        return found.point.s if found is not None and found.converged else None
+        if few is None:
+            return None
+        found = self.solve(few, None, Stopping(ROUGH, 30))
+        return found.point.s if found.converged and leaves_little(problem, few, found.point.s) else None
 
     def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         walk = MirrorWalk(start, self.search.patience)
