@@ -299,6 +299,7 @@ def test_killed_in_the_middle(tmp_path):
     assert seen & {1.0, 2.0}
 
 
+@reads_repository
 def test_the_page_names_every_trusted_type():
     page = (HERE.parent / "docs" / "files.md").read_text()
     rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `fenchel.")]
