@@ -6,15 +6,15 @@ FOLDER holds kin40k, protein, elevators, bike, adult and credit as csv.gz (``lar
 draws so many training rows. Each fit runs in a fresh process (``large_process/one_fit.py``), so that its memory is its
 own, with ``--threads`` threads. Peers are the functions of ``large_process/*_fits.py``, which say their settings, and
 run in the Python at ``--python``. All are judged by what they predict, in float64. ``--at-once`` runs several processes
-side by side, each on cores of its own. A peer that is not installed, fails, or takes longer than ``--limit`` is a row
-that says so.
+side by side, each on cores of its own. A peer that is not installed, fails, or takes more than ``--limit`` seconds of
+the processor is a row that says so.
 
 RMSE/err   root mean squared error of standardised y, or the share of wrong labels
 NLPD       mean negative log density of a held-out y, or log loss
 elbo       or the log evidence that a peer tells
 loss <=    nats of elbo that the points cost, at most (~: an estimate)
-seconds    of the fit by the clock; process: of the processor; predict: of predictions; /ours: in times of ``fenchel``,
-           of the processor, or of the clock on a device
+seconds    of the fit by the clock; process: of the processor; predict: of predictions; /ours: in times of the first
+           fenchel that is named, of the processor, or of the clock on a device
 GiB, dev.  peak memory of the process, and of the device
 """
 
@@ -23,6 +23,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -46,6 +48,8 @@ PEERS = (
     "sklearn-subset",
     "sklearn-boosting",
 )
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+PATIENCE = 8  # seconds of the clock for each processor second that a fit may take, on a machine that others use, too
 EXACT_ROWS = 5_000  # of GPyTorch's exact process on a processor; more need a device
 
 
@@ -62,19 +66,24 @@ def fitted(job: tuple[str, str], args: argparse.Namespace, free: SimpleQueue[lis
     call += ["--threads", str(args.threads)]
     call += ["--rows", str(args.rows)] if args.rows else []
     call += ["--device", args.device] if args.device and peer.startswith(("fenchel", "gpytorch")) else []
-    threads = {name: str(args.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    threads = {name: str(args.threads) for name in THREADS}
     cores = free.get()
     if cores and hasattr(os, "sched_setaffinity"):
         call = [python, "-c", _PINNED, ",".join(map(str, cores)), *call]
-    limit = args.limit
+    used = int(args.limit)
+    limit = PATIENCE * args.limit
     if args.until:
         limit = min(limit, args.until - (time.perf_counter() - args.began) + 1.0)
+    at_most = lambda: resource.setrlimit(resource.RLIMIT_CPU, (used, used))
+    options = {"capture_output": True, "text": True, "timeout": limit, "env": {**os.environ, **threads}}
     try:
-        done = subprocess.run(call, capture_output=True, text=True, timeout=limit, env={**os.environ, **threads})
+        done = subprocess.run(call, preexec_fn=at_most, **options)
+        if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            return {"failed": f"no answer within {used} processor seconds"}
         lines = done.stdout.strip().splitlines()
         return json.loads(lines[-1]) if lines else {"failed": f"ended with {done.returncode}: {done.stderr[-120:]}"}
     except subprocess.TimeoutExpired:
-        return {"failed": f"no answer within {limit:.0f} s"}
+        return {"failed": f"no answer within {limit:.0f} s by the clock"}
     finally:
         free.put(cores)
 
@@ -85,8 +94,8 @@ _PINNED = (
 
 
 def row(job: tuple[str, str], every: dict[tuple[str, str], dict[str, Any]], which: str) -> str:
-    """A line of the table; ``which`` seconds are compared with those of ``fenchel``."""
-    found, ours = every[job], every.get((job[0], "fenchel"), {})
+    """A line of the table; ``which`` seconds are compared with fenchel's."""
+    found, ours = every[job], next((every[each] for each in every if each[0] == job[0] and "fenchel" in each[1]), {})
     start = f"{job[0]:<10}{job[1]:<20}"
     if "failed" in found:
         return f"{start}{found['failed']}"
@@ -114,7 +123,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="of the peers that are not in this one")
     parser.add_argument("--at-once", type=int, default=1, help="processes side by side, each on cores of its own")
     parser.add_argument("--first-core", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds of a fit, its imports included")
+    parser.add_argument("--limit", type=float, default=3600.0, help="processor seconds of a fit and its imports")
     parser.add_argument("--until", type=float, help="seconds after which nothing is begun and all ends")
     parser.add_argument("--kernels", action="store_true", help="print the kernels that were learned, too")
     args = parser.parse_args()
