@@ -37,7 +37,10 @@ CAUSES: dict[str, tuple[str, str]] = {
     # -- groups, graphs and places -------------------------------------------------------------------------------
     "are the same groups under two names": ("two columns group the rows alike", "leave one out"),
     "has a group for every row": ("a column of ids", "leave it out, or keep it for overdispersion of counts"),
-    "so its variance is hardly told from that of the noise": ("a group for each row beside noise", "leave it out"),
+    "so its variance can hardly be separated from that of the noise": (
+        "a group for each row beside noise",
+        "leave it out",
+    ),
     "has one group": ("a column with one level", "leave it out"),
     "regions touch no other": ("outlines do not meet", "`tolerance=`"),
     "they are taken as counted from 0": ("ids and rows of a matrix may be shifted by one", "`levels=`"),
@@ -58,8 +61,8 @@ CAUSES: dict[str, tuple[str, str]] = {
     "the noise is at its lower bound": ("a term follows every row", "without `weights=`, or without the term"),
     "its interval is largely that of its prior": ("few groups or few rows", "a prior that you believe"),
     "rows are separated": ("a column or group predicts y without error", "a prior that you believe"),
-    "how far its level goes, the prior decides": ("y is the same in every row", "check y"),
-    "says nothing of a variance": ("one label or all trials alike in a group", "nothing: its interval is wide"),
+    "only the prior bounds its level": ("y is the same in every row", "check y"),
+    "does not determine a variance": ("one label or all trials alike in a group", "nothing: its interval is wide"),
     "a slope is left in the evidence": ("the search ended early", "`n_restarts_optimizer=`, or scale y"),
     "did not converge": (
         "huge prior variances, or rows that are nearly noiseless",
@@ -84,7 +87,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     "the probes moved a hyperparameter": ("the iterative engine estimates", "`n_probes=`"),
     "so the iterative engine fits this model": ("a factor would exceed memory or work", "`engine=` decides it"),
     # -- answers -----------------------------------------------------------------------------------------------
-    "a correction is not to be": ("importance weights are too uneven", 'the Gaussian answers; `accuracy="high"`'),
+    "a correction is unreliable": ("importance weights are too uneven", 'the Gaussian answers; `accuracy="high"`'),
     "written with": ("a file of another version", "compare an answer, or fit again"),
     "nothing seen yet": ("nothing was found without predicting rows", "`fit.check()` looks further"),
     # -- fit.check() -------------------------------------------------------------------------------------------
@@ -100,17 +103,17 @@ CAUSES: dict[str, tuple[str, str]] = {
     "rows beyond 3 sds of their prediction": ("heavy tails, or wrong entries", '`"student-t"`; look at these rows'),
     "rows vary about their predictions from the others": ("the spread of y is not the family's", "another family"),
     "whose theta was learned to": ("memory ended before theta was learned well", "fewer points"),
-    "rows and latents no data sets were made": ("tests of many rows take long", "`fit.residual_tests()`"),
+    "rows and latents no data sets were drawn": ("tests of many rows take long", "`fit.residual_tests()`"),
     "times as much as the family says": ("counts or shares are over- or underdispersed", "the family that it names"),
     "overdispersed, intervals": ("more spread than the family has", '`"negative-binomial"`, `"beta-binomial"`'),
     "underdispersed, intervals": ("less spread than the family has", "nothing: intervals are cautious"),
     "rows where the model expects": ("more zeros than the family has", "a zero-inflated or hurdle family"),
     "move their own predictor": ("rows that the others do not predict", "look at these rows"),
     "moves its own predictor": ("a row that the others do not predict", "look at this row"),
-    "from uniform; right models": ("predictions are off", "another family, or terms that are missing"),
+    "from uniform; correct models": ("predictions are off", "another family, or terms that are missing"),
     "predictions of rows from the others": ("predictions are off", "another family, or terms that are missing"),
-    "too sure: y spreads more": ("predictions are too narrow", "a family with more spread"),
-    "not sure enough: y spreads less": ("predictions are too wide", "a family with less spread"),
+    "too certain: y spreads more": ("predictions are too narrow", "a family with more spread"),
+    "too uncertain: y spreads less": ("predictions are too wide", "a family with less spread"),
     "the Gaussian falls short of the evidence": ("few binary rows a group", '`accuracy="high"`'),
     "with twice its scale it would be": ("few groups", "a prior that you believe; `fit.sensitivity()`"),
 }
