@@ -150,14 +150,14 @@ def _said(formula, data, family="gaussian", **options):
         (
             "y ~ x + (1|one)",
             "gaussian",
-            r"\(1\|one\) has one group, 'a', so its effect cannot be separated from the intercept",
+            r"\(1\|one\) has one group, 'a', so its effect cannot be separated",
         ),
-        ("y ~ x + (1|row)", "gaussian", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
-        ("count ~ x + (1|row)", "nbinom2", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
+        ("y ~ x + (1|row)", "gaussian", r"\(1\|row\) has a group for every row, so its variance can hardly"),
+        ("count ~ x + (1|row)", "nbinom2", r"\(1\|row\) has a group for every row, so its variance can hardly"),
         (
             "label ~ x + (1|row)",
             "bernoulli",
-            r"\(1\|row\) has a group for every row, and one label does not determine a variance",
+            r"\(1\|row\) has a group for every row, and one label does not",
         ),
         ("y ~ x + (1|g) + (1|named)", "gaussian", r"\(1\|g\) and \(1\|named\) are the same groups under two names"),
         ("none ~ x", "poisson", "the response 'none' is 0 in every row: only the prior bounds its level"),
