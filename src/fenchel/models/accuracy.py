@@ -158,7 +158,7 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
         found = correct(plain.solution, rough=True)
         corrects, said = found.nearer, prices(plain, found)
         short = abs(float(found.log_evidence) - float(plain.solution.elbo))
-        why = "" if corrects else f"a correction is not to be used: {found.status}"
+        why = "" if corrects else f"a correction is unreliable: {found.status}"
     integrated = said.integrated if corrects else said.gaussian
     if n and integrated <= allowed:
         return Plan("auto", corrects, why)

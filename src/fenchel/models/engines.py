@@ -164,7 +164,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
             found = learn(*data, weights=target.weights, evidence="corrected", **again)
         answers = found.correction or correct(found.solution, rough=True)
         if not answers.nearer:
-            plan, answers = plan._replace(why=f"a correction is not to be used: {answers.status}"), None
+            plan, answers = plan._replace(why=f"a correction is unreliable: {answers.status}"), None
     fit = FittedModel(fitted, found, mixture, answers, why=plan.why)
     remarks.warn_of(fit)
     return fit

@@ -130,8 +130,9 @@ def _of_groups(model: Model) -> list[str]:
         levels[term.name] = len(result)
         if len(result) == 1:
             only = result.tolist()[0]
-            why = "so its effect cannot be separated from the intercept: leave it out"
-            out.append(f"{term.name} has one group, {only!r}, {why}")
+            out.append(
+                f"{term.name} has one group, {only!r}, so its effect cannot be separated from the intercept: leave it out"
+            )
         elif len(result) == len(frame) and term.by is None and (why := _one_row_each(model)):
             out.append(f"{term.name} has a group for every row, {why}")
     alike = [name for name in codes if 1 < levels[name] < len(frame)]
