@@ -155,7 +155,7 @@ def test_weights_that_leave_no_noise_beside_a_process():
     with pytest.warns(UserWarning, match="at its lower bound"):
         repeated = fenchel.fit("y ~ gp(x)", data, weights="w")
     (said,) = repeated.remarks
-    assert "the noise is at its lower bound: weights of up to 39 count a row as seen that often" in said
+    assert "the noise is at its lower bound: weights of up to 39 count a row as that many rows" in said
     assert fenchel.fit("y ~ gp(x)", data).remarks == []
     assert fenchel.fit("y ~ x", data, weights="w").remarks == []
 

@@ -131,7 +131,7 @@ def _of_groups(model: Model) -> list[str]:
         if len(result) == 1:
             only = result.tolist()[0]
             out.append(
-                f"{term.name} has one group, {only!r}, so its effect cannot be separated from the intercept: leave it out"
+                f"{term.name} has one group, {only!r}, so its effect cannot be separated from the intercept: drop it"
             )
         elif len(result) == len(frame) and term.by is None and (why := _one_row_each(model)):
             out.append(f"{term.name} has a group for every row, {why}")
