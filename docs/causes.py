@@ -76,7 +76,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         "The column identifies single rows.",
         "Leave it out. For counts you may keep it: it then models overdispersion.",
     ),
-    "so its variance is hardly told from that of the noise": (
+    "so its variance can hardly be separated from that of the noise": (
         "There is a group for each row, and noise as well.",
         "Leave the term out.",
     ),
@@ -145,8 +145,8 @@ CAUSES: dict[str, tuple[str, str]] = {
         "State a prior that you believe.",
     ),
     "rows are separated": ("A column or a group predicts y without error.", "State a prior that you believe."),
-    "how far its level goes, the prior decides": ("y is the same in every row.", "Check y."),
-    "says nothing of a variance": (
+    "only the prior bounds its level": ("y is the same in every row.", "Check y."),
+    "does not determine a variance": (
         "Each group has one label, or all its labels are the same.",
         "You need not do anything. The interval of the sd is wide.",
     ),
@@ -207,7 +207,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         '`engine="direct"` or `engine="iterative"` overrides the choice.',
     ),
     # -- answers -----------------------------------------------------------------------------------------------
-    "a correction is not to be": (
+    "a correction is unreliable": (
         "The importance weights of the correction are too uneven.",
         'Use the Gaussian answers, or `accuracy="high"`.',
     ),
@@ -253,7 +253,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         "Memory ended before the hyperparameters were learned to the tolerance.",
         "Use fewer points.",
     ),
-    "rows and latents no data sets were made": (
+    "rows and latents no data sets were drawn": (
         "Tests by simulation take long with many rows, so `check()` left them out.",
         "Call `fit.residual_tests()`.",
     ),
@@ -275,7 +275,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     ),
     "move their own predictor": ("The other rows do not predict these rows.", "Look at these rows."),
     "moves its own predictor": ("The other rows do not predict this row.", "Look at this row."),
-    "from uniform; right models": (
+    "from uniform; correct models": (
         "Predictions of rows from the other rows are off.",
         "Use another family, or add terms that are missing.",
     ),
@@ -283,8 +283,8 @@ CAUSES: dict[str, tuple[str, str]] = {
         "Predictions of rows from the other rows are off.",
         "Use another family, or add terms that are missing.",
     ),
-    "too sure: y spreads more": ("Predictive intervals are too narrow.", "Use a family with more variance."),
-    "not sure enough: y spreads less": ("Predictive intervals are too wide.", "Use a family with less variance."),
+    "too certain: y spreads more": ("Predictive intervals are too narrow.", "Use a family with more variance."),
+    "too uncertain: y spreads less": ("Predictive intervals are too wide.", "Use a family with less variance."),
     "the Gaussian falls short of the evidence": ("Groups have few binary rows.", 'Use `accuracy="high"`.'),
     "with twice its scale it would be": (
         "There are few groups, so the prior of their sd matters.",

@@ -62,7 +62,7 @@ EYE = DenseCovariance(np.eye(3))
         (
             MultinomialLogit(4, bound="log-sum"),
             [0, 1],
-            r"the prior has 3 rows and y has 2 observations; expected 2 rows, one an observation, or 6",
+            r"the prior has 3 rows and y has 2 observations; expected 2 rows, one per observation, or 6",
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_targets(likelihood, y, sentence):
         ),
         (
             lambda: DenseCovariance(np.eye(2), design=np.ones((4, 3))),
-            r"DenseCovariance: design has shape \(4, 3\); expected \(N, 2\): one column a latent",
+            r"DenseCovariance: design has shape \(4, 3\); expected \(N, 2\): one column per latent",
         ),
         (lambda: DenseCovariance(np.eye(2), design=[[1.0, np.inf]]), r"design\[0, 1\] = inf is not finite"),
         (lambda: Features(np.ones(3)), r"Features: design has shape \(3,\)"),

@@ -38,7 +38,7 @@ def names(found):
 def test_a_good_fit_has_nothing_to_worry_about():
     found = fit("count ~ x", "poisson").check()
     assert len(found) == 0
-    assert repr(found) == "nothing to worry about"
+    assert repr(found) == "no problems found"
     assert list(found.to_frame().columns) == ["name", "severity", "sentence", "what_to_do"]
     first = fit("count ~ x", "poisson").summary().split("\n\n")[0]
     assert first.endswith("check: nothing seen yet; fit.check() also predicts every row from the others")
@@ -55,8 +55,8 @@ def test_the_worst_comes_first_and_once():
 def test_a_prior_that_decides_is_named_with_what_a_wider_one_gives(options):
     tight, wide = ({"(1|g)": fenchel.PC(sd=sd, alpha=0.01)} for sd in (0.5, 1.0))
     found = fit("y ~ x + (1|g)", priors=tight, **options)
-    (text,) = [s for s in found.check().sentences if "decides" in s]
-    assert text.startswith("The prior of the sd of (1|g) decides: with twice its scale it would be ")
+    (text,) = [s for s in found.check().sentences if "depends on its prior" in s]
+    assert text.startswith("The sd of (1|g) depends on its prior: with twice its scale it would be ")
     said, was = (float(part.split()[0].rstrip(".")) for part in text.partition(" would be ")[2].split(" instead of "))
     again = fit("y ~ x + (1|g)", priors=wide, **options)
 
@@ -65,14 +65,14 @@ def test_a_prior_that_decides_is_named_with_what_a_wider_one_gives(options):
 
     assert was == pytest.approx(middle(found), rel=0.01)
     assert said == pytest.approx(middle(again), rel=0.15)
-    assert "decides" in found.summary().split("\n\n")[0]
+    assert "depends on its prior" in found.summary().split("\n\n")[0]
     assert "prior" not in names(fit("y ~ x + (1|g)", **options).check())
 
 
 def test_counts_that_spread_more_than_poisson_are_seen_in_their_predictions():
     spread = DATA.assign(count=RNG.negative_binomial(0.7, 0.1, N))
     (text,) = [s for s in fit("count ~ x", "poisson", spread).check().sentences if "PIT" in s]
-    assert "are too sure: y spreads more than the model says (PIT, " in text
+    assert "are too certain: y spreads more than the model says (PIT, " in text
     assert "prediction" not in names(fit("count ~ x", "negative-binomial", spread).check())
 
 
@@ -123,7 +123,7 @@ def test_large_fits_say_that_no_data_sets_were_made(monkeypatch):
     monkeypatch.setattr(fit_check, "_TESTED", N)
     large = found.check()
     assert "prediction" in names(large)
-    assert repr(large).splitlines()[-1] == f"with more than {N} rows and latents no data sets were made: " + (
+    assert repr(large).splitlines()[-1] == f"with more than {N} rows and latents no data sets were drawn: " + (
         "fit.residual_tests()"
     )
     times = DATA.assign(time=np.arange(1.0, N + 1.0), event=1)

@@ -147,12 +147,20 @@ def _said(formula, data, family="gaussian", **options):
 @pytest.mark.parametrize(
     ("formula", "family", "sentence"),
     [
-        ("y ~ x + (1|one)", "gaussian", r"\(1\|one\) has one group, 'a', so its effect is not told from the level"),
-        ("y ~ x + (1|row)", "gaussian", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
-        ("count ~ x + (1|row)", "nbinom2", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
-        ("label ~ x + (1|row)", "bernoulli", r"\(1\|row\) has a group for every row, and one label says nothing"),
+        (
+            "y ~ x + (1|one)",
+            "gaussian",
+            r"\(1\|one\) has one group, 'a', so its effect cannot be separated",
+        ),
+        ("y ~ x + (1|row)", "gaussian", r"\(1\|row\) has a group for every row, so its variance can hardly"),
+        ("count ~ x + (1|row)", "nbinom2", r"\(1\|row\) has a group for every row, so its variance can hardly"),
+        (
+            "label ~ x + (1|row)",
+            "bernoulli",
+            r"\(1\|row\) has a group for every row, and one label does not",
+        ),
         ("y ~ x + (1|g) + (1|named)", "gaussian", r"\(1\|g\) and \(1\|named\) are the same groups under two names"),
-        ("none ~ x", "poisson", "the response 'none' is 0 in every row: how far its level goes, the prior decides"),
+        ("none ~ x", "poisson", "the response 'none' is 0 in every row: only the prior bounds its level"),
         ("every ~ x", "bernoulli", "the response 'every' is 1 in every row"),
         ("size | trials(size) ~ x", "binomial", "the response 'size' is all of its trials in every row"),
     ],

@@ -183,7 +183,7 @@ def test_where_the_data_say_little_of_a_size_its_interval_is_finite_and_the_summ
         value, lower, upper = fit.hyperparameters.loc[("NegativeBinomial", "size")]
         low, high = np.exp(fit.model.own_priors.bounds[0])
         assert low * (1 - 1e-9) <= lower < value < upper <= high * (1 + 1e-9)
-        assert "hardly bound 'size'" in "".join(fit.summary().splitlines()[:5])
+        assert "hardly determine 'size'" in "".join(fit.summary().splitlines()[:5])
     assert fit.model.priors.loc[("size", "size"), "prior"] == "flat in log size"
 
 
@@ -212,7 +212,7 @@ def test_default_priors_move_what_the_data_tell_by_little(family, name, draw):
     usual, flat = (fenchel.fit("y ~ x", data, family, priors=priors) for priors in ({}, {name: None}))
     se = np.sqrt(np.diag(flat.theta_covariance))
     assert (np.abs(usual.theta - flat.theta) < 0.05 * se).all()
-    assert not any("hardly bound" in line for line in usual.summary().splitlines())
+    assert not any("hardly determine" in line for line in usual.summary().splitlines())
 
 
 def test_defaults_go_with_the_unit_of_y():

@@ -69,9 +69,9 @@ def test_a_family_that_was_not_given_is_questioned(data):
 def test_separated_rows_are_announced(data, family):
     y = {"bernoulli": data.x > 0, "ordinal": np.digitize(data.x, [-0.5, 0.5]), "binomial": 5 * (data.x > 0)}[family]
     formula = "y | trials(5) ~ x" if family == "binomial" else "y ~ x"
-    with pytest.warns(UserWarning, match="little of the coefficient 'x' beyond its sign: rows are separated"):
+    with pytest.warns(UserWarning, match="little about the coefficient 'x' beyond its sign: rows are separated"):
         fit = fenchel.fit(formula, data.assign(y=y), family)
-    assert any(text.startswith("The data say little of the coefficient 'x' beyond its sign") for text in fit.check())
+    assert any(text.startswith("The data say little about the coefficient 'x' beyond its sign") for text in fit.check())
     stated = {"x": Normal(0.0, 1.0)}  # which decides knowingly
     assert _said(lambda: fenchel.fit(formula, data.assign(y=y), family, priors=stated)) == []
 
@@ -88,7 +88,7 @@ def test_overlapping_rows_are_not(data):
 def test_a_level_without_counts_is_announced(data):
     rng = np.random.default_rng(3)
     some = data.assign(f=np.where(data.g == 0, "none", "some"))
-    with pytest.warns(UserWarning, match=r"little of the coefficient 'f\[T.some\]'"):
+    with pytest.warns(UserWarning, match=r"little about the coefficient 'f\[T.some\]'"):
         fenchel.fit("y ~ f", some.assign(y=np.where(data.g == 0, 0, rng.poisson(4.0, 60))), "poisson")
 
 
@@ -155,7 +155,7 @@ def test_weights_that_leave_no_noise_beside_a_process():
     with pytest.warns(UserWarning, match="at its lower bound"):
         repeated = fenchel.fit("y ~ gp(x)", data, weights="w")
     (said,) = repeated.remarks
-    assert "the noise is at its lower bound: weights of up to 39 count a row as seen that often" in said
+    assert "the noise is at its lower bound: weights of up to 39 count a row as that many rows" in said
     assert fenchel.fit("y ~ gp(x)", data).remarks == []
     assert fenchel.fit("y ~ x", data, weights="w").remarks == []
 

@@ -1,9 +1,9 @@
-"""Fits of rows that live in partitions, out of one machine's memory, by Dask: the certificate is the same.
+"""Fits of Dask collections, whose rows need not fit in memory, with the same certificate as other fits.
 
-``partitions.py`` says how a partitioned problem is described: columns by name, and a function of one partition whose
-answers are added up, ``rows.reduce(work)``. A latent Gaussian model on top of it is a ``PartitionedProblem``: a
-``Reader`` makes a design, y and offsets of a partition, a ``PartitionedPrior`` is the prior of the latents, and
-``solve`` runs the passes.
+``partitions.py`` has the columns of a partitioned problem and ``rows.reduce(work)``, which adds up the results of a
+function of one partition. A latent Gaussian model is a ``PartitionedProblem``: a ``Reader`` makes the design, y and
+offsets of a partition, a ``PartitionedPrior`` is the prior of the latents, and ``solve`` makes the passes over the
+rows.
 """
 
 from .approximation import Learning, PartitionedSolution

@@ -1,5 +1,6 @@
-"""Priors with hyperparameters: ``base`` is the contract, one family a file; ``learn`` and ``grid`` use any, and so does
-``integrate`` (in ``integration``).
+"""Priors with hyperparameters (families), and ``learn``, ``grid`` and ``integrate``, which work with any of them.
+
+``base.py`` has the contract of a family; each family has a file of its own.
 """
 
 from .base import Family, Learned, SearchEnding

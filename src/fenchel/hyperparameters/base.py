@@ -1,13 +1,13 @@
-"""The contract of a family, a prior with hyperparameters; and what a search for them maximises and returns.
+"""The contract of a family (a prior with hyperparameters), of the objective of a search, and the result of one.
 
-    theta -> prior,    d elbo / d theta = sum_ij dP/dSigma_ij dSigma_ij/dtheta      (envelope: nothing through the fit)
+    theta -> prior,    d elbo / d theta = sum_ij dP/dSigma_ij dSigma_ij/dtheta      (envelope: no derivative of the fit)
 
-Kernels and Markov-random-field builders alike are families: learning, grids and integration over theta are written
-against this class alone. theta is unconstrained up to ``bounds``; positive parameters enter by their logs.
+Kernels and Markov random fields are families, and learning, grids and integration use nothing but this class. theta is
+free within ``bounds``; positive parameters enter by their logs.
 
-An ``Objective`` is a value and its slopes at theta, within bounds, with the fit that they came from. ``Evidence`` is
-that of a likelihood and a family; that of a table (``factors/table_evidence.py``) fits its rows by themselves. A search
-returns theta, the model and the fit there, and how it ended (``Found``, ``Learned``).
+An ``Objective`` has a value and a gradient at theta, and the fit that they came from: ``Evidence`` for a likelihood and
+a family, ``factors/table_evidence.py`` for a table. A search returns theta, the fit there and how it ended (``Found``;
+``Learned`` with the model).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ..solvers.solution import Solution, kept_numbers
 
 @dataclass(frozen=True)
 class Summand:
-    """A part of eta with a size of its own.
+    """A summand of eta with its own standard deviation.
 
     Attributes
     ----------
     latents : slice
-        Its latents, independent a priori of all others.
+        Its latents, which are a priori independent of all others.
     size : array (n_theta,)
-        The direction of theta along which its sd grows by the factor e a unit.
+        Direction of theta along which its log sd grows by 1 per unit.
     shapes : tuple of int
-        The entries of theta that change its covariance otherwise: ranges, correlations.
+        Entries of theta that change its covariance in other ways: ranges, correlations.
     """
 
     latents: slice
@@ -47,10 +47,10 @@ class Summand:
 
 
 class Family(Stated, ABC):
-    """A prior with hyperparameters."""
+    """The contract of a prior with hyperparameters."""
 
     _log_prior: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None
-    prunes: bool = False  # whether a lower bound means "no effect", an answer rather than an obstacle
+    prunes: bool = False  # whether an entry at its lower bound means "no effect", a valid result
 
     @property
     @abstractmethod
@@ -65,7 +65,7 @@ class Family(Stated, ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """What each entry of theta is, for tables."""
+        """Names of the entries of theta, for tables."""
 
     @abstractmethod
     def at(self, theta: np.ndarray) -> Prior:
@@ -76,14 +76,14 @@ class Family(Stated, ABC):
         """d elbo / d theta (n_theta,) from a solution fitted at theta to a small gap; its error is O(sqrt(gap))."""
 
     def curvature(self, solution: Solution, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
-        """-d2 elbo / d theta2 (n_theta, n_theta), positive semidefinite, as far as one fit tells; None where nothing.
+        """Approximation of -d2 elbo / d theta2 (n_theta, n_theta), positive semidefinite, from one fit; None without.
 
-        ``gradient`` is what ``gradient`` returned. Large fits are learned in fewer evaluations with it.
+        ``gradient`` is the result of the method of that name. With the curvature a search needs fewer evaluations.
         """
         return None
 
     def is_answer(self, entry: int, side: str) -> bool:
-        """Whether an entry of theta at a bound is an answer rather than an obstacle."""
+        """Whether an entry of theta at a bound is a valid result, so that no warning is needed."""
         return self.prunes and side == "lower"
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -92,34 +92,31 @@ class Family(Stated, ABC):
         return (0.0, np.zeros_like(theta)) if self._log_prior is None else self._log_prior(theta)
 
     def summands(self) -> Sequence[Summand]:
-        """The parts of eta whose sizes are learned, at ``theta``: learning chooses where it starts by them.
-
-        None where they are not known: learning then starts where the family stands.
-        """
+        """The summands of eta whose sds are learned, from which learning chooses its start; empty if not known."""
         return ()
 
     def start_by_moments(self, score: np.ndarray, curvature: np.ndarray) -> np.ndarray | None:
-        """theta where learning from very many rows starts; None: where the family stands.
+        """Start of theta for very many rows, by moments; None for the current theta.
 
-        ``score`` and ``curvature`` (N,) are of the log-likelihood of each row, where all have the best level in common.
+        ``score`` and ``curvature`` (N,) are those of the log-likelihood of each row at the best common level.
         """
         return None
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
-        """Where to predict at theta: new rows as ``posterior.predict(family.new_rows(theta, table))`` takes them.
+        """New rows at theta, for ``posterior.predict(family.new_rows(theta, table))``.
 
-        What a table is, each family says: inputs of a kernel, rows of a design, levels of fields.
+        The table depends on the family: inputs of a kernel, rows of a design, levels of fields.
         """
-        raise problem(type(self).__name__, "it does not say what new rows are", "a family with new_rows")
+        raise problem(type(self).__name__, "this family has no method new_rows", "a family that has one")
 
     @classmethod
     @abstractmethod
     def example(cls, rng: np.random.Generator, n: int) -> Family:
-        """A small family over n rows: the contract tests run on it."""
+        """A small family over n rows, for the contract tests."""
 
 
 def offset_at(where: str, offset: Any, n: int) -> Any:
-    """The offset of n new rows: a number, or (1, C) as (n, C). An offset of each row is known of the fit alone."""
+    """The offset of n new rows: a number, or (1, C) repeated to (n, C); an offset by row is known for the fit only."""
     value = np.asarray(offset, dtype=np.float64)
     if value.ndim == 0:
         return offset
@@ -142,20 +139,21 @@ def log_bounds(where: str, bounds: Any) -> np.ndarray:
     return np.asarray(np.log(pair)[None, :])
 
 
-# -- What a search maximises, and what it returns ------------------------------------------------
+# -- The objective and the result of a search ----------------------------------------------------
 @dataclass(frozen=True)
 class SearchEnding(Ending):
-    """How a search for hyperparameters ended: by its largest slope within the bounds, and by the fit there.
+    """How a search for hyperparameters ended: its largest slope within the bounds, and the ending of the fit there.
 
     Attributes
     ----------
-    code : "converged"; "max_iter", "slope" (nothing rises any more, but the slope is left) or "fit" (the inner one)
+    code : {"converged", "max_iter", "slope", "fit"}
+        "slope": no step improves the objective although its slope is above tol; "fit": the inner fit did not converge.
     search : str
-        What the optimiser said.
-    at_bounds : dict of str to str
-        The hyperparameters that ended at a bound, by name: "lower" or "upper".
+        The message of the optimiser.
+    at_bounds : dict of str to {"lower", "upper"}
+        The hyperparameters that ended at a bound.
     fit : Ending
-        Of the inner fit.
+        The ending of the inner fit.
     """
 
     search: str = ""
@@ -172,36 +170,37 @@ class SearchEnding(Ending):
 
 @dataclass
 class Found(Stored):
-    """Where a search ended.
+    """The result of a search for hyperparameters.
 
     Attributes
     ----------
-    theta : array
-        The family's hyperparameters, then the likelihood's.
-    solution : the fit at theta
+    theta : array (n_theta,)
+        The hyperparameters of the family, then the parameters of the likelihood.
+    solution : Solution
+        The fit at theta.
     objective : float
-        elbo + log p(theta), or the corrected evidence in the elbo's place.
-    gradient : array
-        Of the objective at theta.
+        elbo + log p(theta), or the corrected evidence + log p(theta).
+    gradient : array (n_theta,)
+        Gradient of the objective at theta.
     converged : bool
-        No slope within the bounds exceeds ``gtol``, and the fit there is certified to ``tol``, or, where double
-        precision ends before, to a gap that moves no slope by ``gtol``; the ending says which.
+        Whether no slope within the bounds exceeds ``gtol``, and the gap of the fit is below ``tol``, or so small that
+        it changes no slope by ``gtol``; the ending says which.
     ending : Ending
-        A ``SearchEnding``, or the fit's own where nothing was searched; ``status`` is its sentence.
+        A ``SearchEnding``, or the ending of the fit if there was no search; ``status`` is its sentence.
     n_evaluations, n_newton : int
-        Inner fits, and their iterations in all.
+        Number of inner fits, and of all their iterations.
     n_factorisations, n_inverses, n_products : int
-        The linear algebra of all of them together, as in ``Trace``; of a search by ``learn``.
+        Their linear algebra, as in ``Trace``; counted by ``learn``.
     restarts : list of (theta, objective)
-        Where each start ended, the best first.
-    at_bounds : dict of int to str
-        The entries of theta that ended at a bound, "lower" or "upper".
+        The end of each start, the best first.
+    at_bounds : dict of int to {"lower", "upper"}
+        The entries of theta that ended at a bound.
     held : tuple of int
-        Those of them where the objective still rises beyond the bound: the bound decides them, not the data.
-    maximises : "elbo" or "corrected"
-        Which evidence theta is the mode of.
+        Those of them at which the objective still rises beyond the bound.
+    maximises : {"elbo", "corrected"}
+        The evidence that theta maximises.
     doubt : str
-        Where the corrected evidence was asked for and is not to be trusted there: why, and which evidence is used.
+        If the corrected evidence is unreliable at theta: the reason, and which evidence is used. Else empty.
     """
 
     theta: np.ndarray
@@ -228,9 +227,9 @@ class Found(Stored):
 
 @dataclass(kw_only=True)
 class Learned(Found):
-    """What was learned: where the search ended, with the likelihood and the prior there.
+    """The result of ``learn``: the end of the search, with the likelihood and the prior at theta.
 
-    ``correction`` is ``solution.corrected()`` where the search computed it.
+    ``correction`` is ``solution.corrected()``, if the search computed it.
     """
 
     solution: Solution = field(kw_only=False)
@@ -239,18 +238,18 @@ class Learned(Found):
     correction: Any = field(default=None, repr=False, compare=False)
 
     def numbers(self) -> dict[str, Any]:
-        """What a file keeps of the search: all but the likelihood and the prior, which follow from theta."""
+        """The numbers that a file stores; the likelihood and the prior follow from theta."""
         own = {f.name: getattr(self, f.name) for f in fields(Found) if f.name != "solution"}
         return {**own, "solution": kept_numbers(self.solution)}
 
 
 F = TypeVar("F", bound=Found)
 
-_AT = 1e-4  # nearer to a bound than this, theta is at it
+_AT = 1e-4  # distance from a bound below which theta counts as at it
 
 
 class Fit(Protocol):
-    """What a search reads of a fit at theta: its certificate, and how it ended."""
+    """The part of a fit at theta that a search uses: its certificate, and how it ended."""
 
     elbo: float
     gap: float
@@ -263,35 +262,35 @@ class Fit(Protocol):
 
 
 class Evaluated(NamedTuple):
-    """A theta that was evaluated, and what was found there."""
+    """The objective at a theta: its value, gradient and fit."""
 
     value: float
     theta: np.ndarray
     gradient: np.ndarray
-    solution: Any  # a Fit; the objective that made it knows more of it
+    solution: Any  # a Fit, of the type that the objective makes
     prior: Prior | None
 
 
 class Objective(ABC, Generic[F]):
-    """A function of theta to be maximised by ``Search``, which finds an F."""
+    """The contract of a function of theta that ``Search`` maximises, with a result of type F."""
 
     tol: float  # relative gap of the fits
-    solution: Fit  # the last one
-    prior: Prior | None = None  # at the last theta
-    allowed_gap: float | None = None  # nats that the next fit may leave; None asks for ``tol`` at once
-    limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
+    solution: Fit  # the last fit
+    prior: Prior | None = None  # the prior at the last theta
+    allowed_gap: float | None = None  # gap, in nats, at which the next fit may end; None: that of ``tol``
+    limit: tuple[np.ndarray, float] | None = None  # theta where rounding last ended a fit, and twice the gap there
     n_evaluations: int = 0
     n_newton: int = 0
 
     @property
     @abstractmethod
     def bounds(self) -> np.ndarray:
-        """(n_theta, 2)."""
+        """Lower and upper bounds (n_theta, 2)."""
 
     @property
     @abstractmethod
     def names(self) -> list[str]:
-        """Of the entries of theta."""
+        """Names of the entries of theta."""
 
     @abstractmethod
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -299,18 +298,18 @@ class Objective(ABC, Generic[F]):
 
     @abstractmethod
     def begin(self, solution: Any) -> None:
-        """Forget the path; the next fit starts at ``solution``, or cold."""
+        """Start the next fit at ``solution``, or without a warm start."""
 
     @abstractmethod
     def learned(self, best: Evaluated, found: Found) -> F:
-        """What a search found, with the model there."""
+        """The result of a search, with the model at its theta."""
 
     def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
-        """-d2/dtheta2 as far as the last fit, at theta, tells, positive definite; None where only slopes are known."""
+        """Approximation of -d2/dtheta2 from the last fit, positive definite; None if only slopes are known."""
         return None
 
     def reachable(self, theta: np.ndarray) -> float:
-        """The relative gap that may be asked of a fit there."""
+        """The relative gap that a fit at theta can reach."""
         return self.tol
 
     def largest_slope(self, theta: np.ndarray, gradient: np.ndarray) -> float:
@@ -318,14 +317,14 @@ class Objective(ABC, Generic[F]):
         return float(np.abs(np.clip(theta + gradient, *self.bounds.T) - theta).max(initial=0.0))
 
     def at_bounds(self, theta: np.ndarray, gradient: np.ndarray, gtol: float) -> tuple[dict[int, str], tuple[int, ...]]:
-        """Which entries are at a bound, and which of them would go on beyond it. Equal bounds are no choice."""
+        """The entries at a bound, and those at which the objective rises beyond it; equal bounds do not count."""
         return entries_at_bounds(self.bounds, theta, gradient, gtol)
 
 
 def entries_at_bounds(
     bounds: np.ndarray, theta: np.ndarray, gradient: np.ndarray, gtol: float
 ) -> tuple[dict[int, str], tuple[int, ...]]:
-    """Which entries of theta are at a bound, and which of them would go on beyond it."""
+    """The entries of theta at a bound, and those of them at which the objective rises beyond it."""
     out: dict[int, str] = {}
     for i, (low, high) in enumerate(bounds):
         if high - low > _AT and not low + _AT < theta[i] < high - _AT:

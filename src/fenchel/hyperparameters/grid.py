@@ -1,7 +1,7 @@
-"""Evidence on a grid of hyperparameters: warm starts along it, strips in parallel, hopeless points dropped safely.
+"""``grid``: the evidence on a grid of hyperparameters, with warm starts, in parallel strips.
 
-At any iterate the dual bounds the best elbo of its theta from above, so a point whose upper bound is already below the
-best elbo found (less a margin) can be dropped before it has converged, with proof.
+At every iterate the dual bounds the best elbo at that theta from above. A point whose bound is below the best elbo so
+far, minus a margin, can therefore be dropped before it has converged.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ from .base import Family
 
 @dataclass
 class Grid(Stored):
-    """The evidence over a grid.
+    """The result of ``grid``: the evidence at the points of a grid.
 
     Attributes
     ----------
-    axes : list of arrays, one for each hyperparameter
-    elbo, elbo_upper : arrays of the grid's shape
-        The two bounds. Where ``dropped``, elbo is what the fit had reached and elbo_upper proves it is not the best.
-    log_prior : array, log p(theta)
-    dropped : bool array
-    n_iter : int array, iterations of each fit
-    theta : array, the best point;  solution : its fit
+    axes : list of arrays
+        The values of each hyperparameter.
+    elbo, elbo_upper : arrays of the shape of the grid
+        Lower and upper bound. At a dropped point elbo is the last value, and elbo_upper proves that it is not the best.
+    log_prior : array
+        log p(theta).
+    dropped : array of bool
+        The points whose fits were ended early.
+    n_iter : array of int
+        Iterations of each fit.
+    theta : array (n_theta,)
+        The best point.
+    solution : Solution
+        The fit at the best point.
     """
 
     axes: list[np.ndarray]
@@ -69,18 +76,25 @@ def grid(
     n_jobs: Jobs = None,
     progress: bool = False,
 ) -> Grid:
-    """Fit every point of a grid over the family's theta.
+    """Fit the model at every point of a grid over theta.
 
     Parameters
     ----------
-    axes : one array of values for each entry of theta
-    tol, max_iter : of each fit
+    likelihood, family, y, weights
+        The model, as in ``learn``.
+    axes : list of arrays
+        The values of each entry of theta.
+    tol : float, default 1e-8
+        Relative gap of each fit.
+    max_iter : int, default 200
+        Largest number of iterations of each fit.
     drop : float, optional
         Drop a point once it is proved to be more than this many nats below the best so far. Default: fit all.
     n_jobs : int, None or Dask client
-        Who fits strips along the first axis side by side (``fenchel.tasks``). With ``drop`` they do not know each
-        other's best: fewer points are dropped.
-    progress : bool
+        Workers for strips along the first axis (``fenchel.tasks``). They do not share the best value, so that fewer
+        points are dropped.
+    progress : bool, default False
+        Show a progress line.
 
     Returns
     -------
@@ -91,8 +105,8 @@ def grid(
     >>> import numpy as np
     >>> from fenchel.hyperparameters import ScaledCovariance, grid
     >>> from fenchel.likelihoods import Poisson
-    >>> found = grid(Poisson(), ScaledCovariance(np.eye(4)), [3, 0, 5, 1], [np.log([0.1, 1.0, 10.0])])
-    >>> found.elbo.shape, bool(found.certified < 1e-8)
+    >>> result = grid(Poisson(), ScaledCovariance(np.eye(4)), [3, 0, 5, 1], [np.log([0.1, 1.0, 10.0])])
+    >>> result.elbo.shape, bool(result.certified < 1e-8)
     ((3,), True)
     """
     instance("grid", "likelihood", likelihood, Likelihood, "Poisson()")

@@ -28,16 +28,18 @@ from .base import Family, log_bounds, offset_at
 
 
 class ScaledCovariance(Family):
-    """e^theta times a covariance that is checked once.
+    """A fixed covariance times a variance, whose log is theta.
 
     Parameters
     ----------
     covariance : array (L, L)
-    variance : float
-        Where theta = log variance starts.
-    mean, design, offset : as in ``DenseCovariance``
-    bounds : pair of float
-        Of the variance.
+        Symmetric positive semidefinite; it is checked once.
+    variance : float, default 1.0
+        Starting value.
+    mean, design, offset
+        As in ``DenseCovariance``.
+    bounds : pair of float, default (1e-5, 1e5)
+        Bounds of the variance.
 
     Examples
     --------
@@ -82,7 +84,7 @@ class ScaledCovariance(Family):
         return np.array([sum(inner(G) for G in solution.posterior.adjoint().covariance)])
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
-        """New latents by ``table`` = (cross (M, L), variance (M,)), their covariances at theta = 0."""
+        """New latents, given by ``table`` = (cross (M, L), variance (M,)): their covariances at theta = 0."""
         (cross, variance), scale = table, float(np.exp(np.asarray(theta)[0]))
         offset = offset_at("ScaledCovariance", self.base.offset, np.shape(cross)[0])
         return NewRows(cross=scale * cross, variance=scale * variance, offset=offset)
@@ -95,24 +97,24 @@ class ScaledCovariance(Family):
 
 
 class KernelCovariance(Family):
-    """The prior of a Gaussian process at inputs X.
+    """The prior of a Gaussian process at inputs X, with the hyperparameters of its kernel.
 
     Parameters
     ----------
-    kernel : scikit-learn kernel
-        Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
+    kernel : kernel of sklearn.gaussian_process.kernels
+        theta holds the logs of its free hyperparameters, within the bounds of the kernel. The kernel is not changed.
     X : array (L, D)
-        numpy, or torch: kernels, fits and gradients are computed where it lives.
-    mean, design, offset : as in ``DenseCovariance``
-        The offset also (1, C), the same for every row, or a function of X that gives (N, C), for new rows too.
-    level : float
-        Prior variance of a constant added to the function: it is integrated out with the function itself. New points
-        share it: add it to their covariance with the latents, and to their own variance.
-    slopes, centre : arrays (D,), optional
-        Prior standard deviation of a slope of each column, and where the slopes add nothing: a linear mean, which is
-        integrated out with the constant (``priors/trends.py``).
+        numpy, or torch: kernels, fits and gradients are computed on its device.
+    mean, design, offset
+        As in ``DenseCovariance``. The offset may also be (1, C), the same for every row, or a function of X that
+        returns (N, C).
     log_prior : callable, optional
-        theta -> (log density, gradient); see ``hyperparameters.priors``.
+        theta -> (log density, gradient); see ``hyperparameters.priors``. Default: flat.
+    level : float, default 0.0
+        Prior variance of a constant that is added to the function and integrated out with it.
+    slopes, centre : arrays (D,), optional
+        A linear mean, which is integrated out, too: the prior standard deviation of the slope of each column, and the
+        point where the slopes add nothing.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Learn theta by its evidence: elbo(theta) + log p(theta) maximised from one start or several.
+"""``learn``: maximise elbo(theta) + log p(theta) over the hyperparameters, from one start or several.
 
-``evidence.py`` is the objective, ``starting_points.py`` says where to begin, ``search.py`` is one search. theta holds
-the family's hyperparameters and then the likelihood's own.
+``evidence.py`` has the objective, ``starting_points.py`` the start, ``search.py`` a single search. theta holds the
+hyperparameters of the family and then the parameters of the likelihood.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .gaussian_rows import quick_start
 from .search import Search
 from .starting_points import beginnings
 
-MOST_ROUNDS = 4  # models of the correction, each about the mode by the last
-MISSED = 0.02  # nats: a correction that is farther from its model has another about it
-NEAR = 0.4  # e-folds: the longest way along which a model serves
-_DRAWN = 10.0  # random starts lie within this of the likelihood's own parameters: their bounds are far wider
+MOST_ROUNDS = 4  # models of the correction, each about the mode that the previous one gave
+MISSED = 0.02  # nats of error of such a model from which another one is made
+NEAR = 0.4  # log units from its centre up to which such a model is used
+_DRAWN = 10.0  # log units about the start within which random starts of the likelihood's parameters lie
 
 
 @stated("theta", "n_restarts", "rng", "max_iter", "gtol", "progress", "callback", "method", "n_jobs")
@@ -54,47 +54,50 @@ def learn(
     evidence: str = "elbo",
     n_jobs: Jobs = None,
 ) -> Learned:
-    """Maximise the evidence over hyperparameters.
+    """Learn hyperparameters by maximising the evidence.
 
     Parameters
     ----------
-    likelihood, family, y, weights
-        The model; ``family`` is a prior with hyperparameters (``KernelCovariance``, ``WeightVariances``, ``gmrf``...).
+    likelihood : Likelihood
+    family : Family
+        A prior with hyperparameters: ``KernelCovariance``, ``WeightVariances``, those of ``gmrf``, ...
+    y : array (N,)
+        Targets; NaN marks an unobserved one.
     theta : array, optional
-        Where to start. Default: at a peak of the evidence of a Gaussian working model over the ratio of signal to
-        noise, or where the family and the likelihood stand if that is better (``starting_points.py``).
-    learn_likelihood : bool
-        Whether the likelihood's own parameters (a variance, cutpoints) are learned too.
-    n_restarts : int
-        Further starts, drawn uniformly within the (finite) bounds with ``rng``; the likelihood's own parameters within
-        a factor of e^10 of where they start.
-    tol : float
+        Starting point. Default: the best ratio of signal to noise in a Gaussian working model, or the current values of
+        family and likelihood if they are better (``starting_points.py``).
+    weights : array (N,), optional
+        Multiplies the log-likelihood of each observation.
+    learn_likelihood : bool, default True
+        Whether the parameters of the likelihood (a variance, cutpoints) are learned, too.
+    n_restarts : int, default 0
+        Number of further starts, drawn uniformly within the bounds (which must be finite) with ``rng``.
+    rng : numpy Generator or int, optional
+    tol : float, default 1e-10
         Relative gap of the inner fits.
-    max_iter : int
-        Iterations of the search, each start. A search of few rows of labels first takes as many at most without
-        certified fits, which ``callback`` does not hear.
-    gtol : float
-        It ends where no slope within the bounds exceeds this, in nats for an e-fold of a hyperparameter.
-    progress : bool
-        Draw a live line.
+    max_iter : int, default 100
+        Iterations of the search from each start.
+    gtol : float, default 1e-3
+        The search ends if no slope within the bounds exceeds this, in nats per log unit of a hyperparameter.
+    progress : bool, default False
+        Show a progress line.
     callback : callable, optional
-        Hears each evaluation as a dict (iteration, seconds, elbo, gap, step).
-    method : str or Solver
-        Of the inner fits, as in ``infer``.
-    evidence : "elbo" or "corrected"
-        "corrected" goes on from the best theta of the elbo to the mode of the evidence beyond the Gaussian
-        (``Solution.corrected``): a further fit and correction for each hyperparameter, none where the correction is
-        below 0.05 nats and moves theta by a few hundredths of its standard deviations at most. The elbo falls short of
-        the evidence by more the larger a variance is, and so puts variances too low, most of all where a group has few
-        binary rows. For Gaussian noise the two are the same, and no further fit is made. Where its own error says that
-        the elbo is as near, theta stays the elbo's; where it is nearer but not to be trusted, it is used: a warning
-        says so, ``Learned.doubt`` and ``Learned.maximises``.
+        Called with a dict (iteration, seconds, elbo, gap, step) at each evaluation, unless several starts run in
+        parallel.
+    method : str or Solver, default "newton"
+        Solver of the inner fits, as in ``infer``.
+    evidence : {"elbo", "corrected"}, default "elbo"
+        "corrected" goes on from the maximum of the elbo to that of the corrected evidence (``Solution.corrected``). The
+        elbo underestimates variances, most of all those of groups with few binary rows. It takes a further fit and
+        correction for each hyperparameter, none if the correction is below 0.05 nats or the noise is Gaussian. If the
+        correction is unreliable a warning says which evidence is used; see ``Learned.doubt`` and ``.maximises``.
     n_jobs : int, None or Dask client
-        Who searches from several starts side by side (``fenchel.tasks``); callback then hears none of them.
+        Workers for searches from several starts (``fenchel.tasks``).
 
     Returns
     -------
     Learned
+        With ``theta``, ``solution``, ``likelihood``, ``prior``, ``converged`` and ``status``.
 
     Examples
     --------
@@ -104,8 +107,8 @@ def learn(
     >>> from fenchel.likelihoods import Poisson
     >>> x = np.linspace(0, 6, 30)
     >>> counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * x)))
-    >>> found = learn(Poisson(), KernelCovariance(1.0 * RBF(1.0), x[:, None], mean=1.0), counts)
-    >>> found.converged
+    >>> result = learn(Poisson(), KernelCovariance(1.0 * RBF(1.0), x[:, None], mean=1.0), counts)
+    >>> result.converged
     True
     """
     if evidence not in ("elbo", "corrected"):
@@ -121,7 +124,7 @@ def learn(
     def search() -> Learned:
         with counting() as begun:
             starts = _starts(plain, theta, n_restarts, rng)
-        looked = plain.n_evaluations, plain.n_newton  # for a start
+        before = plain.n_evaluations, plain.n_newton  # spent on finding a start
         here, title = alone(n_jobs, len(starts)), f"learning {plain.start.size} hyperparameters"
         with reporting(progress and here, title, None) as draw, counting() as done:
 
@@ -130,17 +133,17 @@ def learn(
                     if listener is not None:
                         listener(row)
 
-            if draw is not None:  # a fit of many rows takes minutes: its iterations show too
+            if draw is not None:  # a fit of many rows takes minutes, so its iterations are shown, too
                 plain.on_iteration = lambda row: draw({**row, "iteration": plain.n_evaluations + 1.0})
             shared = (plain, max_iter, gtol, report if here else None)
             options: dict[str, Any] = {"where": "learn", "n_jobs": n_jobs, "progress": progress and not here}
             found = run_tasks(_searched, list(enumerate(starts)), shared, **options)
             ends = sorted((end for end, *_ in found if end is not None), key=lambda end: -end.objective)
             best = ends[0]
-            best.n_evaluations = looked[0] + sum(n for _, n, _, _ in found)
-            best.n_newton = looked[1] + sum(n for _, _, n, _ in found)
+            best.n_evaluations = before[0] + sum(n for _, n, _, _ in found)
+            best.n_newton = before[1] + sum(n for _, _, n, _ in found)
             note(begun.factorisations, begun.inverses, begun.products)
-            for *_, spent in found if not here else []:  # by other processes
+            for *_, spent in found if not here else []:  # counted in other processes
                 note(spent.factorisations, spent.inverses, spent.products)
             if evidence == "corrected":
                 best = _beyond(best, CorrectedEvidence(likelihood, family, y, **settings), max_iter, gtol, report)
@@ -154,11 +157,11 @@ def learn(
 def _searched(
     shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray | Evaluated]
 ) -> tuple[Learned | None, int, int, Tally]:
-    """Where a search from one start ends, its evaluations, Newton steps and linear algebra; not alone: on a copy."""
+    """Search from one start: its end, evaluations, Newton steps and linear algebra; on a copy if run in parallel."""
     (evidence, max_iter, gtol, report), (place, start), end = shared, item, None
     own = copy.copy(evidence) if report is None else evidence
     before = own.n_evaluations, own.n_newton
-    with counting() as spent, suppress(*([Refusal] if place else [])):  # a random start beyond double precision is none
+    with counting() as spent, suppress(*([Refusal] if place else [])):  # skip a random start that overflows
         if type(start) is np.ndarray:  # not evaluated yet
             start = quick_start(own, start, gtol, max_iter)
         end = Search(own, max_iter, gtol, report).run(start)
@@ -166,7 +169,7 @@ def _searched(
 
 
 def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: float, report: Callback) -> Learned:
-    """From the elbo's best theta to the corrected evidence's; for Gaussian noise they are the same."""
+    """Go on from the maximum of the elbo to that of the corrected evidence; for Gaussian noise they are the same."""
     if evidence.likelihood.objective.conjugate:
         best.maximises = "corrected"
         return best
@@ -195,7 +198,7 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
 
 
 def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) -> list[np.ndarray | Evaluated]:
-    """Where to begin: at theta, or where ``starting_points`` says, and at random points within the bounds."""
+    """The starts: theta, or those of ``starting_points``, and random points within the bounds."""
     lower, upper = evidence.bounds.T
     first = evidence.start if theta is None else numeric("learn", "theta", theta)
     if first.shape != evidence.start.shape or not np.isfinite(first).all():

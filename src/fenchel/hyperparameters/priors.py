@@ -99,17 +99,24 @@ def described(prior: Density | None, scale: Scale, bounds: tuple[float, float]) 
 
 @dataclass(frozen=True)
 class PC(Stated):
-    """A penalised-complexity prior as users state it, by one number of the parameter and a probability.
+    """A penalised-complexity prior, stated by a value of the parameter and a tail probability.
 
-    Attributes
+    Give one of ``sd``, ``range``, ``phi`` and ``rho``.
+
+    Parameters
     ----------
-    sd : P(sd > ``sd``) = ``alpha``: the sd is exponential
-    alpha : the probability; 0.01 by default
-    range : P(range < ``range``) = ``alpha``, of fields and processes
-    phi, rho : P(phi < ``phi``) = ``alpha``: of the share phi of ``bym2`` and of rho of ``leroux``, whose simplest model
-        is no structure, and of the correlation phi of ``ar1``
-    base : 0 or 1, of ``ar1`` alone: its simplest model. 0 is no correlation, and alpha the probability that the
-        absolute value of phi is below; 1 is no change in time
+    sd : float, default 1.0
+        P(standard deviation > ``sd``) = ``alpha``; the sd has an exponential distribution.
+    alpha : float, default 0.01
+        The probability.
+    range : float, optional
+        P(range < ``range``) = ``alpha``, for fields and processes.
+    phi, rho : float, optional
+        P(phi < ``phi``) = ``alpha``, for the share phi of ``bym2``, rho of ``leroux`` (whose simplest models have no
+        structure) and the correlation phi of ``ar1``.
+    base : {0, 1}, default 0
+        For ``ar1``, its simplest model: 0 is no correlation (alpha then refers to the absolute value of phi), 1 is no
+        change in time.
 
     Examples
     --------
@@ -139,7 +146,7 @@ class PC(Stated):
 
     @property
     def stated(self) -> tuple[str, float]:
-        """The word that was given, and its number."""
+        """The name of the parameter that was given, and its value."""
         return next((w, float(x)) for w in ("range", "phi", "rho", "sd") if (x := getattr(self, w)) is not None)
 
 
@@ -150,14 +157,15 @@ def _level(where: str, u: float, probability: float) -> None:
 
 @dataclass(frozen=True)
 class PCDeviation(ScalarPrior):
-    """An sd is exponential, P(sd > u) = probability, for theta = power * log sd.
+    """Exponential prior of a standard deviation, P(sd > u) = probability, for theta = power * log sd.
 
-    Attributes
+    Parameters
     ----------
-    u, probability : float
-    power : float
-        1 where theta is a log sd, as in every term. 2 where theta is a log variance: kernels of scikit-learn and the
-        variance of a likelihood have that.
+    u : float
+    probability : float, default 0.01
+    power : float, default 1.0
+        1 if theta is a log sd, as for every term; 2 if it is a log variance, as for kernels of scikit-learn and the
+        variance of a likelihood.
 
     Examples
     --------
@@ -187,10 +195,10 @@ class PCDeviation(ScalarPrior):
 
 @dataclass(frozen=True)
 class HalfNormal(ScalarPrior):
-    """An sd is half-normal, P(sd > u) = probability, for theta = log sd.
+    """Half-normal prior of a standard deviation, P(sd > u) = probability, for theta = log sd.
 
-    Its log density falls with the square of the sd, so that it hardly moves an sd well below u, and refuses one far
-    above u however few the groups are.
+    The log density falls with the square of the sd: it has little effect on an sd well below u, and excludes one far
+    above u even with few groups.
 
     Examples
     --------
@@ -207,7 +215,7 @@ class HalfNormal(ScalarPrior):
 
     @property
     def sd(self) -> float:
-        """Of the normal distribution of which it is the upper half."""
+        """Standard deviation of the normal distribution whose upper half it is."""
         return self.u / float(ndtri(1.0 - self.probability / 2.0))
 
     def in_words(self, scale: Scale) -> str:
@@ -221,7 +229,14 @@ class HalfNormal(ScalarPrior):
 
 @dataclass(frozen=True)
 class PCRange(ScalarPrior):
-    """P(range < r) = probability in ``dimension`` dimensions, for theta = log range."""
+    """Penalised-complexity prior of a range, P(range < r) = probability in ``dimension`` dimensions; theta = log range.
+
+    Examples
+    --------
+    >>> from fenchel.hyperparameters.priors import PCRange
+    >>> round(PCRange(1.0, 0.5)(0.0)[0], 4)
+    -1.0597
+    """
 
     r: float
     probability: float = 0.05
@@ -242,7 +257,14 @@ class PCRange(ScalarPrior):
 
 @dataclass(frozen=True)
 class Normal(ScalarPrior):
-    """theta ~ N(mean, sd^2)."""
+    """Normal prior of theta, or in ``priors=`` of a model of a coefficient or the log or logit of a parameter.
+
+    Examples
+    --------
+    >>> import fenchel
+    >>> fenchel.Normal(0.0, 2.0)
+    Normal(mean=0.0, sd=2.0)
+    """
 
     mean: float = 0.0
     sd: float = 1.0

@@ -114,20 +114,23 @@ _POINTS = 97  # of an integral
 
 
 class WeightVariances(Family):
-    """``Features`` with learned variances.
+    """``Features`` with learned prior variances of the weights; theta holds their logs.
 
     Parameters
     ----------
     design : array (N, L) or scipy sparse
     groups : array (L,) of int, optional
-        Which variance each weight has; -1 for a fixed one. Default: one for all.
-    variance : float or array (L,)
-        Where they start; the fixed ones stay there.
-    mean, offset : as in ``Features``
-    bounds : pair of float
-        Of every variance.
+        The number of the variance that each weight has; -1 for a fixed one. Default: one variance for all.
+    variance : float or array (L,), default 1.0
+        Starting values, and the values of fixed variances.
+    mean, offset
+        As in ``Features``.
+    bounds : pair of float, default (1e-6, 1e6)
+        Bounds of every variance.
+    log_prior : callable, optional
+        theta -> (log density, gradient). Default: flat.
     names : sequence of str, optional
-        What the variances are called; default: numbered.
+        Names of the variances. Default: "log variance 0", ...
 
     Examples
     --------
@@ -155,7 +158,7 @@ class WeightVariances(Family):
         given = np.zeros(L) if groups is None else numeric("WeightVariances", "groups", groups)
         if given.shape != (L,) or not (np.abs(given) < 2**31).all():
             got = f"groups has shape {given.shape}" if given.shape != (L,) else "groups holds others than whole numbers"
-            raise problem("WeightVariances", got, f"({L},): one a weight")
+            raise problem("WeightVariances", got, f"({L},): one for each weight")
         self.groups = given.astype(int)
         self.variance = np.broadcast_to(
             positive("WeightVariances", "variance", vector("WeightVariances", "variance", variance, L)), (L,)

@@ -1,13 +1,13 @@
-"""How accurate the answers of a fit are: the dial ``accuracy``, what each step of it costs, and which one was taken.
+"""The option ``accuracy`` of a fit: its three methods, estimates of their cost, and the choice between them.
 
-integrated   mixtures over fits at many hyperparameters, each by its evidence and with marginals beyond the Gaussian
-corrected    hyperparameters where the evidence beyond the Gaussian is largest, and marginals beyond the Gaussian there
-Gaussian     hyperparameters where the elbo is largest, and the best Gaussian there
+integrated   mixtures over fits at many hyperparameters, weighted by their evidence, with corrected marginals
+corrected    hyperparameters that maximise the corrected evidence, with corrected marginals
+Gaussian     hyperparameters that maximise the elbo, with the best Gaussian
 
-"fast" is the last and "high" the first, whatever it costs. "auto" is the first of them that is affordable: one that
+"fast" is the last and "high" the first, at any cost. "auto" is the first that is affordable: it
 takes at most ``gates.AFFORDED_FITS`` times as long as the plain fit, or ``gates.AFFORDED_SECONDS``. For Gaussian noise
-there is nothing to correct. Seconds are estimates from the numbers of rows, latents and fits, never a clock: the same
-data have the same answer on every computer, busy or not.
+there is nothing to correct. Seconds are estimated from the numbers of rows, latents and fits rather than measured, so
+that the same data give the same choice on every computer.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from ..hyperparameters.integration import composite
 if TYPE_CHECKING:
     from .fit_tables import FitTables
 
-_LATTICE = {0: 1, 1: 14, 2: 32, 3: 50}  # fits of an integration over so many hyperparameters
-_ABOUT_CENTRE = 6  # fits a hyperparameter beside those of a composite design: curvature, widths, points that are added
-_COLD = 2.0  # times as long as a fit that starts at its end, one of a search takes
-# seconds of a usual core: of any fit, of a row, of an effect of groups, of any other latent
+_LATTICE = {0: 1, 1: 14, 2: 32, 3: 50}  # number of hyperparameters -> fits of an integration over them
+_ABOUT_CENTRE = 6  # further fits per hyperparameter for a composite design: curvature, widths, added points
+_COLD = 2.0  # time of a fit in a search relative to one with a close warm start
+# seconds on a typical core: for any fit, for each row, each effect of a group, each other latent
 _FIT, _FIT_ROW, _FIT_GROUP, _FIT_LATENT = 3e-3, 4e-7, 1.5e-6, 1e-5
-_CORRECTION = {  # seconds of any correction, of a row, and of a pair of sites, by its method
+_CORRECTION = {  # method -> seconds for any correction, for each row, and for each pair of sites
     "collapsed": (0.008, 1.2e-5, 0.0),
     "clusters": (0.005, 0.0, 9e-8),
     "free levels": (0.06, 1.5e-5, 0.0),
     "neighbours": (0.05, 3.5e-5, 0.0),
 }
-_SLOPES = 2.0  # times as long, groups with several effects each
-_OTHER_CORRECTION = 0.5, 2e-5, 0.0  # by draws
-_COLLAPSED_SEARCH = 4  # corrections beyond those of other methods: each place of a search is one
-_NEGLIGIBLE = 0.05  # nats, below which a search for the corrected mode ends where it begins
-_IMMATERIAL = 0.1  # nats of a correction times the sd of theta: it moves theta by some three times that, in its sds
-_LEAST_ROW = 3e-6  # seconds that a correction takes a row, at least
+_SLOPES = 2.0  # factor for groups with several effects each
+_OTHER_CORRECTION = 0.5, 2e-5, 0.0  # the same for corrections by draws
+_COLLAPSED_SEARCH = 4  # further corrections, since each point of a search needs one
+_NEGLIGIBLE = 0.05  # nats of correction below which the corrected mode is not searched
+_IMMATERIAL = 0.1  # correction in nats times sd of theta; theta moves by about three times that, in its sds
+_LEAST_ROW = 3e-6  # least seconds of a correction per row
 
 
 class Plan(NamedTuple):
-    """What is done beyond the plain fit.
+    """The computations that follow the plain fit.
 
     Attributes
     ----------
     method : str, optional
-        How to integrate over the hyperparameters; None: not at all.
+        Method of integration over the hyperparameters; None for none.
     corrects : bool
-        Whether evidence and marginals are those beyond the Gaussian.
+        Whether evidence and marginals are corrected.
     why : str
-        Why no more is done.
+        The reason for which no more is done.
     """
 
     method: str | None = None
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Dial:
-    """The arguments of ``Model.fit`` that say how accurate answers are to be."""
+    """The arguments of ``Model.fit`` that control accuracy."""
 
     accuracy: str
     evidence: str | None
@@ -78,11 +78,11 @@ class Dial:
 
     @property
     def method(self) -> str | None:
-        """Of an integration that is asked for by name."""
+        """The method of integration that the user requested; None without."""
         return "auto" if self.integrate is True else str(self.integrate) if self.integrate else None
 
     def plan(self, plain: FitTables) -> Plan:
-        """What follows a plain fit; a file keeps it and does not decide again."""
+        """The computations after a plain fit; a file stores the choice."""
         if self.integrate is not None or self.evidence is not None:
             unasked = self.evidence is None and (self.method is not None or self.accuracy == "high")
             corrects = self.evidence == "corrected" or unasked
@@ -100,16 +100,16 @@ class Dial:
 
 
 class Prices(NamedTuple):
-    """Seconds of a usual core, estimated from counts; ``benchmarks/accuracy_prices.py`` has them beside a clock.
+    """Estimated seconds on a typical core; ``benchmarks/accuracy_prices.py`` compares them with measurements.
 
     Attributes
     ----------
     one : float
-        Of a fit at given hyperparameters that starts at its neighbour's end.
+        A fit at given hyperparameters with a close warm start.
     correction : float
-        Of one correction.
+        One correction.
     corrected, integrated, gaussian : float
-        Of the mode corrected, of an integration, and of one without corrections, beyond the plain fit.
+        After the plain fit: the corrected mode, an integration with corrections, and one without.
     """
 
     one: float
@@ -120,7 +120,7 @@ class Prices(NamedTuple):
 
 
 def prices(plain: FitTables, found: Any = None) -> Prices:
-    """Of what may follow a plain fit, where corrections are like the one that was found, or the cheapest."""
+    """Estimated seconds of what may follow a plain fit; corrections cost as much as ``found``, or as the cheapest."""
     n, rows, effects = _n_free(plain), plain.model.n_rows[1], plain.model.sum.effects
     one = _FIT + _FIT_ROW * rows + sum((_FIT_GROUP if t.of_groups else _FIT_LATENT) * t.n_latents for t in effects)
     fits = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n
@@ -158,7 +158,7 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
         found = correct(plain.solution, rough=True)
         corrects, said = found.nearer, prices(plain, found)
         short = abs(float(found.log_evidence) - float(plain.solution.elbo))
-        why = "" if corrects else f"a correction is not to be used: {found.status}"
+        why = "" if corrects else f"a correction is unreliable: {found.status}"
     integrated = said.integrated if corrects else said.gaussian
     if n and integrated <= allowed:
         return Plan("auto", corrects, why)
@@ -174,7 +174,7 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
 
 
 def _n_free(fit: FitTables) -> int:
-    """Hyperparameters that are not at a bound."""
+    """Number of hyperparameters that are not at a bound."""
     return fit.theta.size - len(fit.found.at_bounds)
 
 
@@ -187,7 +187,7 @@ def _duration(seconds: float) -> str:
 
 
 def in_words(fit: FitTables) -> str:
-    """Which answers a fit has, in a sentence."""
+    """The kind of results of a fit, in words."""
     if fit.parts:
         each = {name: in_words(part) for name, part in fit.parts.items()}
         one = len({*each.values()}) == 1

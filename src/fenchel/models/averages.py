@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from ..inputs.frames import Table
     from .fit_tables import FitTables
 
-_STEP = 1e-3  # of a standard deviation of the column
-_LEAST = 2_000  # draws of E[y] at least: the ends of intervals are then known to 0.06 sds
-_MOST = 20_000  # draws of E[y] at most: the ends are then known to 0.02 sds
-_DRAWN = 40_000_000  # numbers that are drawn in all where neither decides
-BLOCK = 20_000_000  # numbers of a block of draws
+_STEP = 1e-3  # step of a difference, in standard deviations of the column
+_LEAST = 2_000  # least number of draws of E[y]; the error of an end of an interval is then 0.06 sds
+_MOST = 20_000  # largest number of draws of E[y]; the error is then 0.02 sds
+_DRAWN = 40_000_000  # rows times draws, between these limits
+BLOCK = 20_000_000  # numbers in a block of draws
 
 
 def contrast(
     fit: FitTables, first: Table, second: Table, kind: str, interval: float, without: str | Sequence[str] = ()
 ) -> pd.DataFrame:
-    """``first`` minus ``second``."""
+    """Predictions for ``first`` minus those for ``second``, as a table."""
     first, second = _completed(fit, first, second)
     one, two = (read_rows(fit, table, without=without) for table in (first, second))
     if not (one.there.all() and two.there.all()):
@@ -60,19 +60,19 @@ def contrast(
 
     size = number_of_draws(len(one.index) + len(two.index))
     parts = latent_parts(fit, size)
-    # one table of both: a group that neither has seen is one group
+    # one table of both, so that a new group in both is the same group
     both = read_rows(fit, pd.concat([one.frame, two.frame], ignore_index=True), without=without)
     drawn, m = _drawn(both, parts, kind), len(one.index)
     return _of_draws(index, np.broadcast_to(drawn[:m] - drawn[m:], (n, size)), interval)
 
 
 def number_of_draws(rows: int) -> int:
-    """How many draws of E[y] are made at so many rows."""
+    """The number of draws of E[y] for this many rows."""
     return int(np.clip(_DRAWN // max(rows, 1), _LEAST, _MOST))
 
 
 def _difference(fit: FitTables, one: PredictionRows, two: PredictionRows) -> Marginals:
-    """The marginals of eta of one set of rows less that of another."""
+    """Marginals of the difference in eta between two sets of rows."""
 
     def apart(view: FitTables) -> NewRows:
         a, b = ((where if view is fit else where.under(view)).new for where in (one, two))
@@ -82,7 +82,7 @@ def _difference(fit: FitTables, one: PredictionRows, two: PredictionRows) -> Mar
 
 
 def _completed(fit: FitTables, first: Table, second: Table) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both, with the columns that neither names at a typical value."""
+    """Both tables, with columns that neither has at typical values."""
     frames = read_frame("contrast", first, "first"), read_frame("contrast", second, "second")
     named = {name for frame in frames for name in frame.columns}
     one, two = (typical_rows(fit, frame, named) for frame in frames)
@@ -90,7 +90,7 @@ def _completed(fit: FitTables, first: Table, second: Table) -> tuple[pd.DataFram
 
 
 def typical_rows(fit: FitTables, frame: pd.DataFrame, named: Collection[Any] = ()) -> pd.DataFrame:
-    """Rows with the columns that are not ``named`` at a typical value: the mean of numbers, the most frequent level."""
+    """Rows whose columns outside of ``named`` are typical: the mean of numbers, the most frequent level."""
     model, named = fit.model, named or set(frame.columns)
     over = [term for term in model.sum.effects if term.over_levels]
     levels = {source for term in over for column in term.claims for source in model.compiled.sources_of(column)}
@@ -110,7 +110,7 @@ def _repeated(where: PredictionRows, n: int) -> PredictionRows:
 
 
 class LatentDraws(NamedTuple):
-    """Draws of the latents (n, L) of a fit at one theta, and which of all draws they are."""
+    """Draws (n, L) of the latents of a fit at one theta, and their places among all draws."""
 
     fit: FitTables
     which: np.ndarray
@@ -157,7 +157,7 @@ def survival_draws(
 
 
 def survival_frame(index: Any, times: np.ndarray, drawn: np.ndarray, interval: float | None) -> pd.DataFrame:
-    """Draws (size, rows, times) of P(T > t): their mean, with lower and upper ends where an interval is asked for."""
+    """Table of draws (size, rows, times) of P(T > t): their mean, and with ``interval`` lower and upper ends."""
     import pandas as pd
 
     columns = pd.Index(times, name="time")

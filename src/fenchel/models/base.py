@@ -1,18 +1,17 @@
-"""Contracts of this package: how a statement becomes models, and how a fit was computed.
+"""Two contracts: ``Reduction``, the kinds of models, and ``Engine``, the ways in which a fit is computed.
 
-A model that has no likelihood of its own is reduced to models that have one, as in cvxpy:
+A model without a likelihood of its own is reduced to models that have one, as in cvxpy:
 
-    applies(spec)          whether a statement is of this kind: family="cox", "multinomial", a hurdle with zero=
-    reduce(spec)           the statements of the models that are fitted, the main one first
-    invert(model, fits)    their fits as the one fit of the statement
+    applies(spec)          whether a specification is of this kind: family="cox", "multinomial", a hurdle with zero=
+    reduce(spec)           the specifications of the models that are fitted, the main one first
+    invert(model, fits)    their fits combined into one
 
-``Model`` keeps its ``Reduction`` as ``model.reduction`` and the models beside the main one as ``model.others``. What
-depends on the kind (words, rows, predictions, draws) is asked of ``model.reduction``; ``Reduction`` itself is the model
-of one likelihood, which needs no reducing.
+``Model`` keeps its reduction as ``model.reduction`` and the other models as ``model.others``. Everything that depends
+on the kind of model (words, rows, predictions, draws) is a method of the reduction; the class ``Reduction`` itself is
+for a model with one likelihood, which is fitted as it is.
 
-An ``Engine`` says how a ``FittedModel`` was computed where that changes an answer: the evidence about its mode, errors
-that are left, whether rows are in memory. What a kind of model or an engine does not answer is listed in
-``capabilities.py`` under its ``name``.
+An ``Engine`` has what depends on how a ``FittedModel`` was computed: the evidence about its mode, Monte Carlo errors,
+and whether the rows are in memory. ``capabilities.py`` lists, by ``name``, what a kind of model or an engine lacks.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The arguments of ``Model``, and the variables of the caller that the formula may use (None: nobody's)."""
+    """The specification of a model: the arguments of ``Model``, and the caller's variables (None: no caller)."""
 
     formula: str
     data: Any
@@ -68,23 +67,23 @@ class ModelSpec:
     zero: str | None
     baseline: str
     variables: Mapping[str, Any] | None
-    elsewhere: Sequence[str] = ()  # names that priors may use beside this model's own
-    zeros_unobserved: bool = False  # another model has the rows whose y is 0
+    elsewhere: Sequence[str] = ()  # names in priors that belong to other parts of the model
+    zeros_unobserved: bool = False  # whether the rows with y = 0 belong to another part
 
     @property
     def above_zero(self) -> str | None:
-        """The family of the counts above 0, where the zeros are a model of their own; None anywhere else."""
+        """The family of the positive counts of a hurdle whose zeros have a formula; None for any other model."""
         own = WORDS.get(self.family) if self.zero is not None and isinstance(self.family, str) else None
         return None if own is None else own.above_zero
 
     @property
     def kind(self) -> str:
-        """The name of the reduction that it is for: "cox", "multinomial", "hurdle", or "" for one model."""
+        """The name of its reduction: "cox", "multinomial", "hurdle", or "" for a model with one likelihood."""
         by_family = next((word for word in ("cox", "multinomial") if self.family == word), "")
         return "hurdle" if self.above_zero is not None else by_family
 
     def model(self) -> Model:
-        """Make the model of this statement."""
+        """The model with this specification."""
         from .model import Model
 
         given = {each.name: self.__dict__[each.name] for each in fields(self)}
@@ -95,21 +94,21 @@ class ModelSpec:
 
 
 class Reduction:
-    """A model of one likelihood: the statement is the model that is fitted."""
+    """A kind of model; this class is for a model with one likelihood, which is fitted as it is."""
 
     name = ""  # in the table of capabilities
-    kinds: tuple[str, ...] = ("mean", "link", "outcome", "probability")  # of ``predict``, the default first
-    drawn: tuple[str, ...] = ("mean", "link", "outcome")  # of ``sample``
-    parts: tuple[str, ...] = ()  # names of the models that are fitted, where they are several
-    looks_for_separation = True
+    kinds: tuple[str, ...] = ("mean", "link", "outcome", "probability")  # kinds of ``predict``, the default first
+    drawn: tuple[str, ...] = ("mean", "link", "outcome")  # kinds of ``sample``
+    parts: tuple[str, ...] = ()  # names of the models that are fitted, if there are several
+    looks_for_separation = True  # whether coefficients are tested for separation
 
     @classmethod
     def applies(cls, spec: ModelSpec) -> bool:
-        """Whether a statement is of this kind."""
+        """Whether a specification is of this kind."""
         return spec.kind == cls.name
 
     def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
-        """The statements of the models that are fitted, the main one first."""
+        """The specifications of the models that are fitted, the main one first."""
         return [spec]
 
     def target(self, target: Target, keep: np.ndarray, bound: str) -> Target:
@@ -117,20 +116,20 @@ class Reduction:
         return target
 
     def invert(self, model: Model, fits: Sequence[FittedModel]) -> FittedModel:
-        """The fit of the statement from those of its models."""
+        """The fit of the whole model from those of its parts."""
         return fits[0]
 
     # -- rows --------------------------------------------------------------------------------------
     def missing(self, model: Model, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray] | None:
-        """Where a value of a row of the data is missing, if rows of the data are not those of the model."""
+        """Masks of missing values by column, for the rows of the data if these are not the rows of the model."""
         return None
 
     def source(self, model: Model, name: Hashable) -> pd.DataFrame:
-        """The frame that holds a covariate as the user gave it, a row of it once."""
+        """The frame that holds a covariate in the rows of the user's data."""
         return model.frame
 
     def labels(self, model: Model, by: Any) -> Any:
-        """Groups of rows as a user names them, for the rows of the model."""
+        """Group labels for the rows of the model, from those that the user gave for the rows of the data."""
         return by
 
     def check_columns(self, where: str, frame: pd.DataFrame) -> None:
@@ -156,23 +155,23 @@ class Reduction:
         return f"{family}, the probability that {model.response.name} is '{second}' and not '{first}'"
 
     def rows_in_words(self, model: Model) -> list[str]:
-        """The rows that are used, and those that are left out."""
+        """Lines on the rows that are used and those that are left out."""
         n, seen = model.n_rows
         why = "y 0 (the other part) or unobserved" if model.response.above else "y unobserved and predicted"
         rest = f", {n - seen} of them with {why}" if seen < n else ""
         return [f"rows: {n} used{rest}", *dropped_in_words(model, "a covariate is missing")]
 
     def reported(self, likelihood: Likelihood) -> tuple[Likelihood, float]:
-        """The likelihood on the scale of y, and what eta is there above eta as fitted."""
+        """The likelihood on the scale of y, and the difference of eta there and eta as fitted."""
         return likelihood.reported()
 
     def predictors(self, model: Model) -> list[Any]:
-        """What the predictors of a row are called, where there are several."""
+        """Names of the predictors of a row, if there are several."""
         return []
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
     def predict(self, fit: FittedModel, new: Any, kind: str, interval: float | None, options: Mapping[str, Any]) -> Any:
-        """What ``FittedModel.predict`` returns; ``options`` are new_groups, without, exposure and trials."""
+        """The result of ``FittedModel.predict``; ``options`` are new_groups, without, exposure and trials."""
         rows = predictions.read_rows(fit, new, **options)
         return predictions.predict(fit, rows, kind, interval)
 
@@ -185,7 +184,7 @@ class Reduction:
         kind: str,
         options: Mapping[str, Any],
     ) -> np.ndarray:
-        """What ``FittedModel.sample`` returns."""
+        """The result of ``FittedModel.sample``."""
         return predictions.draws(fit, predictions.read_rows(fit, new, **options), size, rng, kind)
 
     def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, new_groups: str) -> Any:
@@ -195,7 +194,7 @@ class Reduction:
         return survival_draws(fit, new, times, size, rng, new_groups)
 
     def people(self, fit: FittedModel) -> People:
-        """The rows of a fit of durations, as the user gave them."""
+        """The people of a fit of durations: the rows as the user gave them."""
         from .durations import people_of
 
         return people_of(fit)
@@ -207,12 +206,12 @@ class Reduction:
         return times_of(fit), False
 
     def scores(self, fit: FittedModel, score: Any) -> Any:
-        """A criterion over rows: ``score(fit)``, or that of the parts put together."""
+        """A criterion over rows, ``score(fit)``; a model of several parts combines those of the parts."""
         return score(fit)
 
 
 def dropped_in_words(model: Model, why: str) -> list[str]:
-    """How many rows were left out, and because of which columns."""
+    """A line on the number of dropped rows, with the columns that were missing."""
     dropped = model.dropped
     if not dropped.n:
         return []
@@ -222,41 +221,41 @@ def dropped_in_words(model: Model, why: str) -> list[str]:
 
 
 class Engine:
-    """How a fit was computed: by factors of the precision, with its rows in memory."""
+    """A way in which a fit is computed; this class is the direct one, by factorisations, with rows in memory."""
 
     name = ""  # in the table of capabilities
-    averages_own = True  # whether answers average over the likelihood's own parameters, where these move eta
+    averages_own = True  # whether results average over parameters of the likelihood that move eta
     keeps_rows = True  # whether the rows of the data are in memory
 
     def evidence(self, fit: FitTables) -> Any:
-        """The evidence as a function of theta, starting where the fit stands."""
+        """The evidence as a function of theta, warm-started at the fit."""
         return tables.evidence_of(fit)
 
     def theta_covariance(self, fit: FitTables) -> np.ndarray:
-        """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
+        """Covariance matrix of theta from the curvature of the evidence; 0 for an entry that ended at a bound."""
         return fit.theta_mode.covariance
 
     def hyperparameters(self, fit: FitTables) -> pd.DataFrame:
-        """Values and 95 % intervals."""
+        """Table of the hyperparameters: values and 95 % intervals."""
         return tables.hyperparameters(fit)
 
     def sd_errors(self, fit: FitTables, design: Any) -> np.ndarray | None:
-        """What is left unknown of the sds of rows of a design; None where they are exact."""
+        """Monte Carlo standard errors of the sds of eta at rows of a design; None if they are exact."""
         return None
 
     def certificate(self, fit: FitTables) -> list[str]:
-        """What is proved of the fit, and why it is not where it is not."""
+        """Lines on the certificate of the fit, and on why it did not converge if it did not."""
         from .summaries import certificate
 
         return certificate(fit)
 
     def doubts(self, fit: FitTables) -> list[str]:
-        """Why the hyperparameters, or an average over them, are not to be believed."""
+        """Reasons for which the hyperparameters, or the average over them, are unreliable."""
         known = [fit.found.doubt] if fit.found.doubt and fit.integrated is None else []
         return [*known, *([] if fit.mixture is None else fit.mixture.doubts)]
 
     def remarks(self, fit: FitTables) -> list[Remark]:
-        """What a reader should know of the data and of the fit, a sentence each."""
+        """Remarks on the data and on the fit."""
         from . import remarks
 
         return [*remarks.of_terms(fit.model), *remarks.of_fit(fit)]
@@ -266,18 +265,18 @@ DIRECT = Engine()
 
 
 def missing_in(frame: pd.DataFrame, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray]:
-    """Where columns of a frame are missing."""
+    """Masks of missing values of the columns of a frame."""
     own = [name for name in names if name in frame.columns]
     return missing("Model", used("Model", frame, own), own)
 
 
-# -- What a file keeps of a model: the arguments of ``Model``, with the columns and variables it uses ----------
-ROW_NAMES = ("weights", "exposure", "trials", "event")  # arguments with one number a row, or the name of a column
-_NO_TEXT = ("data", "graphs", "env", "levels")  # arguments that name no columns
+# -- A file stores the arguments of ``Model``, with the columns and variables that it uses ---------------------
+ROW_NAMES = ("weights", "exposure", "trials", "event")  # arguments with a number for each row, or a column name
+_NO_TEXT = ("data", "graphs", "env", "levels")  # arguments that do not name columns
 
 
 def keep_arguments(model: Model, scope: Scope, data: Table) -> None:
-    """Keep the arguments of a model as they are now: the user may change the table afterwards."""
+    """Copy the arguments of a model, since the user may change the table afterwards."""
     from .model import Model
 
     arguments, options, _ = model.__dict__["_arguments"]
@@ -301,13 +300,13 @@ def keep_arguments(model: Model, scope: Scope, data: Table) -> None:
 
 
 def _is_same(kept: pd.DataFrame, used: pd.DataFrame) -> bool:
-    """Whether two tables hold the same columns and rows: ``used`` is ``kept`` without rows that lack something."""
+    """Whether two tables hold the same columns and rows; ``used`` is ``kept`` without its incomplete rows."""
     rows = len(kept) == len(used) and kept.index.equals(used.index)
     return rows and {*kept.columns} == {*used.columns} and bool((kept.dtypes == used.dtypes[kept.columns]).all())
 
 
 def model_statement(model: Model, whole: Statement) -> Statement:
-    """The call that makes a model again; formulas that a file cannot keep are refused."""
+    """The call that rebuilds a model; formulas that a file cannot store are refused."""
     for each in (model, *model.others):
         for expression in each.expressions:
             expression.check_saved()

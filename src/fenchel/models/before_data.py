@@ -1,9 +1,9 @@
-"""Before there are data: data sets of known parameters, and the power of a design.
+"""Simulation before data are collected: data sets with known parameters, and the power of a design.
 
     b, theta as stated,  z ~ p(z | theta),  y ~ p(y | z, theta)
     power = P(the interval of an effect leaves out 0)                 over such data sets, each fitted
 
-A column y that is missing in every row stands for data that are not there yet.
+y may be missing in every row, if there are no data yet.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-_NEAR = 1e-6  # how well stated hyperparameters are met, relative
+_NEAR = 1e-6  # relative tolerance with which stated hyperparameters must be reached
 
 
 class MakesData:
-    """The part of ``Model`` that makes data sets, before there are any or as if there were none."""
+    """The methods of ``Model`` that draw data sets, from the priors or from known parameters."""
 
     def prior_predictive(self, n: int = 100, rng: Any = 0) -> np.ndarray:
-        """Data sets (n, N) as the priors make them: what the model believes before it has seen y.
+        """Draw n data sets (n, N) from the priors: what the model expects before it has seen y.
 
-        Every hyperparameter needs a proper prior. A likelihood's own parameters whose prior is not stated are drawn
-        from a normal one of sd 0.5, on their learning scale, about where they start. Default priors of coefficients
-        are wide (``fixed_sd=10``), and such data sets are then far from any that are seen: this is where one sees it.
+        Every hyperparameter needs a proper prior. Parameters of the likelihood without a stated prior are drawn
+        from a normal one of sd 0.5 on the scale of theta about their start. Default priors of coefficients
+        are wide (``fixed_sd=10``), and such data sets are then implausible, which this method shows.
 
         Examples
         --------
@@ -54,15 +54,15 @@ class MakesData:
     def simulate(
         self, coefficients: Mapping[str, float], hyperparameters: Any = None, size: int = 1, rng: Any = 0
     ) -> np.ndarray:
-        """Data sets (size, N) of known parameters: effects are drawn anew for each.
+        """Draw data sets (size, N) with known parameters; the effects of terms are drawn for each.
 
         Parameters
         ----------
         coefficients : mapping
-            By the names of ``fit.coefficients``, per unit of each column, and the intercept where every column is 0.
+            Values by the names of ``fit.coefficients``: per unit of each column; the intercept is at 0 of every column.
         hyperparameters : mapping, optional
-            By the names of ``fit.hyperparameters``: {"(1|g)": {"sd": 0.5}, "noise": {"sd": 1.0}}, or one number for a
-            term with one parameter.
+            Values by the names of ``fit.hyperparameters``: {"(1|g)": {"sd": 0.5}, "noise": {"sd": 1.0}}, or a number
+            for a term with one parameter.
         size : int
 
         Examples
@@ -77,7 +77,7 @@ class MakesData:
         return simulate(self, coefficients, hyperparameters, size, rng)  # type: ignore[arg-type]
 
     def with_response(self, y: Any) -> Self:
-        """The same statement with another y, one value for each row of the data."""
+        """The same model with another y, one value for each row of the data."""
         model: Any = self
         _, given, _ = model.__dict__["_arguments"]
         if model.response.expression is not None:
@@ -99,7 +99,7 @@ class MakesData:
 
 # -- known parameters ---------------------------------------------------------------------------------------
 class _Described(NamedTuple):
-    """What ``tables.described_theta`` reads of a fit, of a model that is not fitted."""
+    """The part of a fit that ``tables.described_theta`` uses, for a model that is not fitted."""
 
     model: Model
     found: Any
@@ -112,14 +112,14 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownParameters:
-    """Coefficients and hyperparameters of a model as its latents and theta have them."""
+    """Known coefficients and hyperparameters, converted to latents and theta."""
 
     fixed: np.ndarray
     theta: np.ndarray
 
     @classmethod
     def of(cls, where: str, model: Model, coefficients: Mapping[str, Any], hyperparameters: Any) -> KnownParameters:
-        """From numbers in the user's units, every one of which has to be stated."""
+        """Convert values in the user's units, all of which must be stated."""
         if model.others or model.reduction.name:
             raise problem(where, f"a model of {model.reduction.name}", "a model of one likelihood and one predictor")
         return cls(_fixed_latents(where, model, coefficients), _theta(where, model, dict(hyperparameters or {})))
@@ -139,7 +139,7 @@ def _fixed_latents(where: str, model: Model, given: Mapping[str, Any]) -> np.nda
 
 
 def _theta(where: str, model: Model, given: dict[Any, Any]) -> np.ndarray:
-    """theta at which tables print the numbers that are stated, found by least squares."""
+    """The theta at which tables show the stated values, by least squares."""
     view: Any = _Described(model, _Found(model.target.likelihood))
     start = np.concatenate([model.sum.family().theta, model.target.likelihood.theta])
     known = [(term, parameter) for term, parameter, _ in tables.described_theta(view, start)]
@@ -176,7 +176,7 @@ def _stated(where: str, known: list[tuple[str, str]], given: Mapping[Any, Any], 
 
 
 def _template(known: list[tuple[str, str]]) -> str:
-    """What a user fills in."""
+    """A template of the values that must be stated."""
     terms = dict.fromkeys(term for term, _ in known)
     each = [f"{t!r}: {{{', '.join(f'{p!r}: ...' for u, p in known if u == t)}}}" for t in terms]
     return f"{{{', '.join(each)}}}"

@@ -1,9 +1,9 @@
-"""Simulation-based calibration: a model fitted to data that it made itself, from unknowns that are known.
+"""Simulation-based calibration: a model is fitted to data sets drawn from it, whose unknowns are known.
 
     theta ~ p(theta),  z ~ p(z | theta),  y ~ p(y | z, theta),      u = P(unknown <= its true value | y)
 
-If the posterior is right, every u is uniform over such data sets, whatever the model (Talts et al. 2018). The
-posterior's own distribution functions are asked, so that no ranks of draws are needed.
+If the posterior is correct, every u is uniform over such data sets, whatever the model (Talts et al. 2018). The
+distribution functions of the posterior are used, so that no ranks of draws are needed.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_SHOWN = 4  # latents of each term, and rows, that are looked at
-_SMALL = 1e-3  # a p-value below which a quantity is said not to be calibrated
+_SHOWN = 4  # number of latents of each term, and of rows, that are checked
+_SMALL = 1e-3  # p-value below which a quantity is not calibrated
 
 
 @dataclass(frozen=True, repr=False)
 class Calibration:
-    """What ``calibrate`` found.
+    """The result of ``calibrate``.
 
     Attributes
     ----------
     u : pandas frame (n, quantities)
         P(unknown <= its true value | y) of each data set.
     p_values : pandas series
-        Of uniformity, by Kolmogorov and Smirnov, each quantity on its own.
+        p-values of uniformity (Kolmogorov-Smirnov), for each quantity.
     converged : bool array (n,)
-        Whether each fit was; those that were not are among the u.
+        Whether each fit converged; those that did not are included in u.
     """
 
     u: pd.DataFrame
@@ -50,7 +50,7 @@ class Calibration:
 
     @classmethod
     def of(cls, u: pd.DataFrame, converged: np.ndarray) -> Calibration:
-        """With the p-values of u."""
+        """A calibration with the p-values of u."""
         import pandas as pd
 
         each = {name: float(stats.kstest(u[name], "uniform").pvalue) for name in u}
@@ -58,12 +58,12 @@ class Calibration:
 
     @property
     def calibrated(self) -> bool:
-        """No p-value below 0.001."""
+        """Whether no p-value is below 0.001."""
         return bool((self.p_values >= _SMALL).all())
 
     @property
     def verdict(self) -> str:
-        """In a sentence."""
+        """The result as a sentence."""
         n, low = len(self.u), self.p_values[self.p_values < _SMALL]
         fits = "" if self.converged.all() else f" {int((~self.converged).sum())} of the fits did not converge."
         if not len(low):
@@ -75,7 +75,7 @@ class Calibration:
         return f"Calibration({self.verdict})"
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Distribution functions of u less the uniform's, with the band that holds 95 % of them at each place."""
+        """Plot distribution functions of u minus that of the uniform, with their pointwise 95 % band."""
         from ..plots import plot_calibration
 
         return plot_calibration(self.u, ax)
@@ -91,29 +91,29 @@ def calibrate(
     n_jobs: Jobs = None,
     progress: bool = False,
 ) -> Calibration:
-    """Fit a model to n data sets that it makes, and see where the truth lies in its posteriors.
+    """Fit a model to n data sets drawn from it, and compare its posteriors with the true values.
 
     Parameters
     ----------
     model : Model
-        Its rows, terms and priors; its y is not used but for which rows are observed. Every hyperparameter needs a
-        proper prior. A likelihood's own parameters whose prior is not stated are drawn, and learned, under a normal one
-        of sd 0.5 on their learning scale about where they start. Priors have to make data that can be: ``fixed_sd=1``
+        Its rows, terms and priors are used; y only determines which rows are observed. Every hyperparameter needs a
+        proper prior. Parameters of the likelihood without a stated prior are drawn, and learned, under a normal one of
+        sd 0.5 on the scale of theta about their start. Priors must make plausible data: use ``fixed_sd=1``
         rather than the default 10.
     n : int
     method : "auto", "grid", "ccd" or None
-        How hyperparameters are integrated out; None fits at those that are learned, which is not calibrated, and says
-        by how much.
+        Method of integration over the hyperparameters. None fits at the learned ones, which is not calibrated; the
+        result shows by how much.
     evidence : "corrected" or "elbo"
     n_jobs : int, None or Dask client
-        Who fits, side by side (``fenchel.tasks``).
+        Workers for the fits (``fenchel.tasks``).
     progress : bool
 
     Returns
     -------
     Calibration
 
-    Where it is interrupted, that of the data sets which are finished is on the exception: ``error.finished``.
+    If it is interrupted, the exception has the result of the finished data sets: ``error.finished``.
     """
     instance("calibrate", "model", model, Model, 'Model("y ~ x + (1|g)", data)')
     n = count("calibrate", "n", n, 20)
@@ -138,7 +138,7 @@ def _gathered(found: list[tuple[dict[str, float], bool]]) -> Calibration:
 
 # -- one data set -------------------------------------------------------------------------------------------
 def _one(shared: tuple[Model, ThetaPrior, str | None, str], seed: int) -> tuple[dict[str, float], bool]:
-    """Where the truth lies in the posterior of each quantity, and whether the fit converged."""
+    """u of each quantity for one data set, and whether the fit converged."""
     model, prior, method, evidence = shared
     rng, family, likelihood = np.random.default_rng(seed), model.sum.family(), prior.likelihood
     theta = prior.draw(rng)
@@ -160,7 +160,7 @@ def _one(shared: tuple[Model, ThetaPrior, str | None, str], seed: int) -> tuple[
 
 
 def _places(model: Model) -> dict[str, int]:
-    """The latents that are looked at: some of each term, and all coefficients."""
+    """The latents that are checked: some of each term, and all coefficients."""
     out, begin = {}, 0
     for term in model.sum.effects:
         for i in np.linspace(0, term.n_latents - 1, min(_SHOWN, term.n_latents)).astype(int):

@@ -5,8 +5,8 @@
 
 With a free b_j for each event time ("free") the Poisson likelihood, maximised over b, is the partial likelihood with
 Breslow's treatment of ties. b is otherwise a random walk over time ("rw1", "rw2"); beyond 16 event times its intervals
-hold equal numbers of events, and a row counts for the time it was there. The data become one row for each row and
-interval: pieces of durations.
+hold equal numbers of events, and a row counts for the time that it was at risk. The data become one row for each row
+and interval: pieces of durations.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BASELINES = {"rw1": f" + rw1(`{TIME}`)", "rw2": f" + rw2(`{TIME}`)", "free": ""
 
 
 class FreeHazard(IID):
-    """A log hazard for each interval, about their mean, with a wide prior that is not learned."""
+    """A log hazard for each interval about their mean, with a wide fixed prior."""
 
     of_groups = False
     stated = (("sd", f"{_WIDE:g}, fixed: free"),)
@@ -61,22 +61,22 @@ class FreeHazard(IID):
 
 
 class Cox(Reduction):
-    """Durations as counts of events in intervals.
+    """The reduction of a Cox model: durations become counts of events in intervals.
 
     Attributes
     ----------
     people_frame : pandas frame
-        The data as they came, a row a duration.
+        The data as given, with a row for each duration.
     time, event : str
-        Columns of the people.
+        Columns of ``people_frame``.
     unknown : dict
-        Of the times and the events, where they are missing (N,): such a row is left out.
+        Masks (N,) of missing times and events; such rows are dropped.
     rows : array (P,)
-        The place among the people of each piece.
+        The row of ``people_frame`` to which each piece belongs.
     edges : array (J + 1,)
-        Where the intervals end, from 0.
+        The ends of the intervals, from 0.
     steps : bool
-        Whether every event time ends an interval: the hazard then acts at event times alone.
+        Whether every event time ends an interval, so that the hazard is concentrated at event times.
     """
 
     name = "cox"
@@ -144,7 +144,7 @@ class Cox(Reduction):
         return time, event
 
     def _set_edges(self, at: np.ndarray, often: np.ndarray, baseline: str) -> None:
-        """Intervals end at the times of events, or at quantiles of them where these are many."""
+        """Set the ends of the intervals: the event times, or quantiles of them if there are many."""
         times = np.unique(at)
         self.steps = times.size <= _MOST or baseline == "free"
         if baseline == "free" and times.size > _FREE:
@@ -154,14 +154,14 @@ class Cox(Reduction):
         self.edges = np.concatenate([[0.0], inner])
 
     def time_spent(self, t: np.ndarray) -> np.ndarray:
-        """How long a row that lasts until t is at risk in each interval (N, J), up to the last event."""
+        """Time at risk (N, J) in each interval, up to the last event, of rows that last until t."""
         low, high = self.edges[:-1], self.edges[1:]
-        if self.steps:  # who left before an event time is not at risk there
+        if self.steps:  # rows that end before an event time are not at risk there
             return np.where(t[:, None] >= high, high - low, 0.0)
         return np.clip(t[:, None] - low, 0.0, high - low)
 
     def expanded(self, frame: pd.DataFrame, rows: np.ndarray, interval: np.ndarray) -> pd.DataFrame:
-        """Rows of a frame in intervals, as the Poisson model reads them."""
+        """The pieces of the rows of a frame in the intervals, as the Poisson model reads them."""
         middles = (self.edges[1:] + self.edges[:-1]) / 2
         return frame.iloc[rows].reset_index(drop=True).assign(**{TIME: middles[interval]})
 
@@ -173,7 +173,7 @@ class Cox(Reduction):
         return self.people_frame if name in self.people_frame.columns else model.frame
 
     def labels(self, model: Model, by: Any) -> Any:
-        """Groups of people as labels of the pieces of their durations."""
+        """Group labels of people, repeated for the pieces of their durations."""
         if isinstance(by, str) and by not in model.frame and by in self.people_frame.columns:
             by = np.asarray(self.people_frame[by].astype(str))
         if not isinstance(by, str) and np.shape(by) == (len(self.people_frame),):
@@ -202,7 +202,7 @@ class Cox(Reduction):
 
     # -- answers -----------------------------------------------------------------------------------
     def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, new_groups: str) -> Any:
-        """S(t) = exp(-sum_j width_j e^{b_j + eta}) of new rows at times, by joint draws."""
+        """Joint draws of S(t) = exp(-sum_j width_j e^{b_j + eta}) of new rows at times."""
         at = np.atleast_1d(numeric("survival", "times", times))
         if at.ndim > 1 or not ((at >= 0.0) & (at <= self.edges[-1])).all():
             expected = f"between 0 and {self.edges[-1]:g}, the last event"
@@ -216,7 +216,7 @@ class Cox(Reduction):
         return at, np.exp(-np.einsum("snj,tj->snt", hazard, self.time_spent(at))), frame.index
 
     def people(self, fit: FittedModel) -> People:
-        """The rows before they were cut, with the log hazard of each in the first interval."""
+        """The rows before they were cut, with their log hazards in the first interval."""
         from .durations import People
 
         model, weights = fit.model, fit.model.target.weights
@@ -227,14 +227,14 @@ class Cox(Reduction):
         return People(frame, *self.durations(frame), risk, None if weights is None else weights[piece])
 
     def survival_times(self, fit: FittedModel) -> tuple[np.ndarray, bool]:
-        """Up to the last event; where each event time ends an interval, at these."""
+        """Times up to the last event; the event times if each of them ends an interval."""
         from .durations import TIMES
 
         return (self.edges, True) if self.steps else (np.linspace(0.0, self.edges[-1], TIMES), False)
 
 
 def _how_often(weights: Any, frame: pd.DataFrame) -> np.ndarray:
-    """The weights of the rows (N,), 1 by default; ``Response`` refuses numbers that are no weights."""
+    """The weights of the rows (N,), by default 1; ``Response`` checks them."""
     given = 1.0 if weights is None else weights
     if isinstance(weights, str):
         given = column_of("Model", frame, weights)
@@ -242,7 +242,7 @@ def _how_often(weights: Any, frame: pd.DataFrame) -> np.ndarray:
 
 
 def _quantiles(x: np.ndarray, often: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """numpy's quantiles of x, where entry i counts ``often[i]`` times."""
+    """Quantiles of x as by numpy, with entry i repeated ``often[i]`` times."""
     order = np.argsort(x)
     ends = np.cumsum(often[order])
     place = levels * max(ends[-1] - 1.0, 0.0)

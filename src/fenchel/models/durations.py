@@ -1,4 +1,4 @@
-"""Pictures of fits of durations: the model beside Kaplan and Meier's estimate, and survival of new rows."""
+"""Plots of fits of durations: the model and the Kaplan-Meier estimate, and survival curves of new rows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .model import Model
 
 RISK = "risk"
-_PEOPLE = 500  # whose survival is averaged in all: beyond, every k-th in the order of risk
-_DRAWS = 200  # of the posterior, for a mean
-TIMES = 101  # along a picture
+_PEOPLE = 500  # largest number of rows over which survival is averaged; of more, every k-th in the order of risk
+_DRAWS = 200  # posterior draws for a mean
+TIMES = 101  # points of a curve
 _RISKS = {1: ("everybody",), 2: ("lower risk", "higher risk"), 3: ("lower risk", "middle risk", "higher risk")}
 
 
@@ -48,7 +48,7 @@ class People:
 
 
 def people_of(fit: FittedModel) -> People:
-    """The rows of a fit whose y is a duration and is seen."""
+    """The observed rows of a fit of durations."""
     model, weights = fit.model, fit.model.target.weights
     seen = model.target.seen > 0.0
     risk = fit.predict(kind="link").to_numpy()[model.kept][seen]
@@ -57,12 +57,12 @@ def people_of(fit: FittedModel) -> People:
 
 
 def times_of(fit: FittedModel) -> np.ndarray:
-    """Times along a picture, up to the last one of the data."""
+    """Times of a curve, up to the last one of the data."""
     return np.linspace(0.0, float(np.nanmax(fit.model.target.y)), TIMES)
 
 
 def happened(model: Model) -> np.ndarray:
-    """1 where the event happened, of the rows that are seen."""
+    """The events of the observed rows, 1 if it happened."""
     seen, event = model.target.seen > 0.0, model.row_values("event")
     return np.ones(int(seen.sum())) if event is None else event[seen]
 
@@ -73,7 +73,7 @@ def _time(fit: FittedModel) -> str:
 
 # -- the model beside the data ------------------------------------------------------------------------------
 def plot_groups(fit: FittedModel, by: Any = None, ax: Axes | None = None) -> Axes:
-    """Kaplan and Meier's curve of groups of rows beside the model's, averaged over the rows of each."""
+    """Plot Kaplan-Meier curves of groups of rows and the model's survival, averaged over the rows of each group."""
     people = fit.model.reduction.people(fit)
     names, which = _by_risk(people.risk) if by is None else _by_column(people.frame, by, people.risk)
     (at, steps), out = fit.model.reduction.survival_times(fit), {}
@@ -90,14 +90,14 @@ def plot_groups(fit: FittedModel, by: Any = None, ax: Axes | None = None) -> Axe
 
 
 def _by_risk(risk: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """Thirds of the rows by their risk; fewer where risks are equal."""
+    """Thirds of the rows by their risk; fewer groups if risks are equal."""
     ends = np.unique(np.quantile(risk, [1 / 3, 2 / 3]))
     _, which = np.unique(np.searchsorted(ends, risk - 1e-9 * np.ptp(risk)), return_inverse=True)
     return _RISKS[int(which.max()) + 1], which
 
 
 def _by_column(frame: pd.DataFrame, by: Any, risk: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """The levels of a column, or thirds of its numbers where they are more than can be told apart."""
+    """The levels of a column, or thirds of its numbers if there are too many."""
     if by not in frame.columns:
         if by == RISK:
             return _by_risk(risk)
@@ -118,7 +118,7 @@ def _by_column(frame: pd.DataFrame, by: Any, risk: np.ndarray) -> tuple[tuple[st
 def plot_survival(
     fit: FittedModel, new: Table, times: Any = None, interval: float | None = 0.95, ax: Axes | None = None, **draws: Any
 ) -> Axes:
-    """P(T > t) of new rows, a curve each."""
+    """Plot survival curves P(T > t) of new rows."""
     frame = read_frame("plot_survival", new, "new")
     at, steps = fit.model.reduction.survival_times(fit)
     at = at if times is None else np.atleast_1d(numeric("plot_survival", "times", times))
@@ -129,7 +129,7 @@ def plot_survival(
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
-    """What rows are called: their label where it is a word, else the columns in which they differ."""
+    """Names of rows: their index if it is text, else the values of the columns in which they differ."""
     if frame.index.dtype.kind not in "iuf" and frame.index.is_unique:
         return [short_name(label) for label in frame.index]
     differ = [name for name in frame.columns if frame[name].nunique(dropna=False) > 1]

@@ -1,7 +1,7 @@
-"""The engines that fit a model, and which of them does: "auto" takes the second where a factor would not fit.
+"""The direct and the iterative engine, and the choice between them.
 
-direct       a sparse factorisation of the precision of all latents at every step; its gap is a number
-iterative    conjugate gradients and probes (``fenchel.iterative``); its gap is an interval
+direct       a sparse factorisation of the precision of all latents at every step; the gap is a number
+iterative    conjugate gradients and random probes (``fenchel.iterative``); the gap is an interval
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from .model import Model
 
 ENGINES = ("auto", "direct", "iterative")
-_SHARE = 0.25  # share of the memory that a factor may take, since some four of its size are held at once
-_DEAR_ROW = 2e4  # multiplications a row: a factor that takes more is dear, and a start is looked for without one
-_DEAR_AGAIN = 60.0  # seconds that a finer model may take before its price is stated
-_TOL = 1e-4  # relative gap, where none is asked for
+_SHARE = 0.25  # share of the memory that a factor may take; about four of them are held at once
+_DEAR_ROW = 2e4  # multiplications of a factor per row above which a start is searched without factorising
+_DEAR_AGAIN = 60.0  # seconds of a refit with a finer model from which its cost is announced
+_TOL = 1e-4  # default relative gap
 
 
 def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
-    """Whether the iterative engine fits a model; ``asked`` are the options that only the direct one has, where set."""
+    """Whether the iterative engine is used; ``asked`` are options of the direct engine only."""
     choice("Model", "engine", engine, ENGINES)
-    if is_loading():  # as it was chosen where the model was fitted
+    if is_loading():  # the choice is stored with the fit
         return next_search() == "iterative"
     only = [name for name, is_set in asked.items() if is_set]
     if engine == "iterative" and only:
@@ -60,7 +60,7 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
         return engine == "iterative"
     sizes = [term.n_latents for term in model.sum.effects]
     n = sum(sizes)
-    one_large = len(sizes) <= 1 or sorted(sizes)[-2:][0] <= SMALL  # which leaves no fill
+    one_large = len(sizes) <= 1 or sorted(sizes)[-2:][0] <= SMALL  # a factor without fill-in
     if n <= gates.DIRECT_LATENTS or only or one_large:
         return False
     limit = _SHARE * physical_memory()
@@ -79,7 +79,7 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
 
 
 def search_start(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
-    """Options of ``learn``: a start by a quick iterative fit, where one factorisation costs more than that fit."""
+    """Options of ``learn``: a start from a quick iterative fit, if a factorisation costs more than that."""
     if is_loading() or any(term.approximates for term in model.sum.effects):
         return {}
     rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
@@ -99,7 +99,7 @@ def search_start(model: Model, n_restarts: int, progress: bool) -> dict[str, Any
 
 
 def _cost(model: Model, most: float) -> Cost | None:
-    """Of the direct engine's factor, counted up to ``most`` bytes; None where the iterative engine cannot fit."""
+    """The cost of a factorisation, counted up to ``most`` bytes; None if the iterative engine cannot fit the model."""
     try:
         layout = LatentLayout(model.sum.family(), [str(term.name) for term in model.sum.effects])
     except Refusal:
@@ -118,7 +118,7 @@ def _cost(model: Model, most: float) -> Cost | None:
 
 
 def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[str, Any]) -> FittedModel:
-    """The model learned by factors of the precision.
+    """Fit a model with the direct engine.
 
     Parameters
     ----------
@@ -126,18 +126,18 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
     search : dict
         Options of ``hyperparameters.learning.learn``.
     dial : Dial
-        Which says what is done beyond the plain fit; ``points`` are options of an integration.
+        Controls the accuracy; ``points`` are options of an integration.
     """
     target, fitted = model.target, model
     sum_: SumOfTerms | None = model.sum
-    own: np.ndarray | None = None  # the likelihood's part of theta
-    while sum_ is not None:  # again where terms choose at theta, such as the grid of a process
+    own: np.ndarray | None = None  # the entries of theta that belong to the likelihood
+    while sum_ is not None:  # repeated if terms depend on the learned theta, such as the mesh of a field
         fitted = model if sum_ is model.sum else copy.copy(model)
         fitted.sum = sum_
         family = sum_.family()
         if own is None:
             start = search_start(fitted, search["n_restarts"], search["progress"])
-        else:  # near where the last search ended
+        else:  # start near the end of the last search
             start = {"theta": np.concatenate([family.theta, own])}
         began = time.perf_counter()
         found = learn(target.likelihood, family, target.y, weights=target.weights, **search, **start)
@@ -145,7 +145,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
         noise = bool(found.likelihood.theta_names)
         sum_ = sum_.settled(found.theta, model.table(model.frame), noise, found.objective, found.solution)
         n_latents = 0 if sum_ is None else sum(term.n_latents for term in sum_.effects)
-        price = spent * (n_latents / n_before) ** 1.5  # as the work of a factor grows in the plane
+        price = spent * (n_latents / n_before) ** 1.5  # the growth of a factorisation's work in the plane
         if price > _DEAR_AGAIN and n_latents > n_before:
             finer = f"learned once more with {n_latents} latents where it had {n_before}, in about {price:.0f} s"
             remarks.warn([f"{finer}. The coarser model is that of edge=, the edge of its mesh"])
@@ -154,24 +154,24 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
     if plan.method is not None:
         points = {**points, "evidence": "corrected" if plan.corrects else "elbo"}
         mixture = integrate(*data, weights=target.weights, mode=found, method=plan.method, **points)
-        if not mixture.resolved and dial.accuracy == "auto" and dial.integrate is None:  # nobody asked for it
+        if not mixture.resolved and dial.accuracy == "auto" and dial.integrate is None:  # not requested by the user
             plan, mixture = plan._replace(why=f"not integrated, as {'; '.join(mixture.doubts)}"), None
     if mixture is None and plan.corrects and found.likelihood.objective.conjugate:
-        found.maximises = "corrected"  # the elbo is the evidence
+        found.maximises = "corrected"  # for Gaussian noise the elbo is the evidence
     elif mixture is None and plan.corrects:
         if found.theta.size:
             again = {**search, "n_restarts": 0, "theta": found.theta}
             found = learn(*data, weights=target.weights, evidence="corrected", **again)
         answers = found.correction or correct(found.solution, rough=True)
         if not answers.nearer:
-            plan, answers = plan._replace(why=f"a correction is not to be used: {answers.status}"), None
+            plan, answers = plan._replace(why=f"a correction is unreliable: {answers.status}"), None
     fit = FittedModel(fitted, found, mixture, answers, why=plan.why)
     remarks.warn_of(fit)
     return fit
 
 
 def fit_iteratively(model: Model, tol: float | None, rng: Any, progress: bool, n_probes: int | None) -> FittedModel:
-    """The model learned by the iterative engine."""
+    """Fit a model with the iterative engine."""
     if model.reduction.predictors(model) or model.others:
         raise problem("Model", 'engine = "iterative" for a model of several parts', "one fit", 'Use engine="direct".')
     target = model.target
@@ -192,10 +192,10 @@ def fit_iteratively(model: Model, tol: float | None, rng: Any, progress: bool, n
 
 
 class IterativeEngine(Engine):
-    """Conjugate gradients and probes: the evidence, the gap and variances are known up to errors that are stated.
+    """The iterative engine: evidence, gap and variances have Monte Carlo errors, which are reported.
 
-    ``found`` of the fit is an ``IterativeFit``, with ``theta_error``, what the probes did to the hyperparameters, and
-    ``estimates``, variances with their errors.
+    ``found`` of the fit is an ``IterativeFit`` with ``theta_error``, the Monte Carlo errors of the hyperparameters, and
+    ``estimates``, the variances with their errors.
     """
 
     name = "iterative"
@@ -205,7 +205,7 @@ class IterativeEngine(Engine):
         return fit.found.theta_covariance  # type: ignore[attr-defined]
 
     def hyperparameters(self, fit: FitTables) -> pd.DataFrame:
-        """Values, 95 % intervals by the curvature of the evidence at its mode, and the errors by probes."""
+        """Table of values, 95 % intervals by the curvature of the evidence at its mode, and Monte Carlo errors."""
         rows, nothing = tables.described_theta(fit, fit.theta), np.zeros(0)
         if not rows:
             return tables.parameter_frame(rows, lower=nothing, upper=nothing, error=nothing)
@@ -224,13 +224,13 @@ class IterativeEngine(Engine):
         return []
 
     def remarks(self, fit: FitTables) -> list[remarks.Remark]:
-        """Of the data, of what the prior decides, and where more probes would help."""
+        """Remarks on the data, on what the prior decides, and on too few probes."""
         own = fit.found.remarks  # type: ignore[attr-defined]
         return [*super().remarks(fit), *(remarks.Remark(text, "probes", 1) for text in own)]
 
 
 def _spread(fit: FitTables, covariance: np.ndarray) -> np.ndarray:
-    """The hyperparameters as reported, over draws of theta about its value."""
+    """The hyperparameters as reported, for draws of theta about its value."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     return tables.values_at(fit, fit.theta + tables.normal_net(fit.theta.size) @ root.T)

@@ -1,14 +1,14 @@
-"""A fitted model as draws for ArviZ: xarray datasets with named dimensions, in the form that either generation reads.
+"""Draws of a fitted model for ArviZ: xarray datasets with named dimensions, for ArviZ 0.x and 1.x.
 
     posterior               coefficients one by one, effects over their levels, hyperparameters if integrated over
     posterior_predictive    y at the observed rows, predictions: at those where y is missing
     log_likelihood          log p(y_n | eta_n, theta)
     observed_data           y
     constant_data           exposure, trials and the numbers among the covariates
-    prior, prior_predictive coefficients, effects and hyperparameters, and y, as the priors make them, where asked for
+    prior, prior_predictive coefficients, effects, hyperparameters and y drawn from the priors
 
-Draws are independent; they are dealt out to chains because diagnostics expect some. Where hyperparameters are
-integrated out each draw of latents, y and log-likelihood is of a fit at a theta near the one that is drawn with it.
+Draws are independent; they are divided into chains because diagnostics expect these. If hyperparameters are
+integrated out, each draw of latents, y and log-likelihood is from a fit at a theta close to the drawn one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
     from .fitted import FittedModel
 
-_SHARE = 0.25  # of the machine's memory that the draws may take
+_SHARE = 0.25  # share of the machine's memory that the draws may take
 
 
 def to_arviz(fit: FittedModel, draws: int, chains: int, rng: Seed, predictive: bool, prior: int = 0) -> Any:
@@ -94,7 +94,7 @@ class _Export:
         return self.xarray.Dataset(dict(values), coords=dict(coords), attrs={**stated, **version})
 
     def chained(self, values: np.ndarray) -> np.ndarray:
-        """(size, ...) as (chains, draws, ...)."""
+        """Reshape draws (size, ...) to (chains, draws, ...)."""
         return np.asarray(values).reshape(*self.shape, *values.shape[1:])
 
     def groups(self, predictive: bool) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class _Export:
 def _parts(
     fit: FittedModel, size: int, rng: np.random.Generator
 ) -> tuple[np.ndarray | None, list[tuple[FitTables, np.ndarray]]]:
-    """Draws of theta (size, n), none where it is plugged in; fits at one theta each, and which draws are theirs."""
+    """Draws of theta (size, n), or None if it is not integrated out; the fits at each theta, and their draws."""
     if fit.mixture is None:
         return None, predictions.shares(fit, size, rng)
     theta, each = fit.mixture.sample_with_theta(size, rng)

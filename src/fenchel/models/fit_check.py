@@ -1,15 +1,15 @@
-"""What to worry about in a fit, worst first: ``fit.check()``.
+"""``fit.check()``: possible problems of a fit, the most severe first.
 
-The sentences of ``remarks.py`` are of the data and of what the prior decides; here are those of the answers themselves.
+``remarks.py`` has the sentences about the data and about what the prior decides; here are those about the results.
 
-prior         theta moves when the scale of its prior is doubled: over the points that were integrated over by
-              w_k p'(theta_k) / p(theta_k), at the mode by the curvature, C (log p' - log p)'
-correction    large where the Gaussian is used, or not to be trusted; k-hat is that of draws in its place
-residuals     one of ``fit.residual_tests()`` is rarer than in one of fifty right models, all tests together; where
-              rows and latents are many no data sets are made, and Kolmogorov's distance of the PIT is judged alone
-spread        counts vary about E[y | eta] otherwise than the family says, or have more zeros: the sum of
-              (y - E y)^2 / Var y and the number of zeros at draws of eta, beside those of counts drawn there
-rows          of which one moves its own eta by far more sds of its prediction from the others than is likely
+prior         theta changes if the scale of its prior is doubled: computed with the weights w_k p'(theta_k) / p(theta_k)
+              of the fitted points, or at the mode from the curvature, C (log p' - log p)'
+correction    the correction to the Gaussian is large and not used, or it is unreliable
+residuals     a test of ``fit.residual_tests()`` is rarer than in one of fifty correct models, adjusted for all tests;
+              with many rows and latents no data sets are drawn, and only Kolmogorov's distance of the PIT is tested
+spread        counts vary about E[y | eta] more or less than the family says, or have more zeros: the sum of
+              (y - E y)^2 / Var y and the number of zeros at draws of eta are compared with those of counts drawn there
+rows          a row changes its own eta by improbably many standard deviations of its prediction from the others
 """
 
 from __future__ import annotations
@@ -34,50 +34,51 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
     from .fitted import FittedModel
 
-WRONG, LITTLE, NOTE = 3, 2, 1  # answers may be wrong; the data say little; worth knowing
-_MOVES = 0.3  # sds of theta, from which on a prior decides
+WRONG, LITTLE, NOTE = 3, 2, 1  # severities: results may be wrong; the data determine little; a note
+_MOVES = 0.3  # sds of theta by which a prior must move it to be mentioned
 _MOVES_SD = 0.1  # of log sd or log range, below which a prior hardly matters
-_SHORT = 0.5  # nats of the evidence, from which on a Gaussian is short of it
-_STEEP = 3.0  # what is short grows by about this power of the sd of groups (2 to 4)
-_UNIFORM = 1.63  # sqrt(N) times Kolmogorov's distance: one in a hundred right models has more
-_RARE_TESTS = 0.02  # share of right models in which any test of residuals is as rare as one that is named
-_TESTED = 5_000  # rows and latents up to which data sets are made for these tests
-_RARE = 0.01  # share of right models in which a row is named, or a spread
-_SPREAD = 0.1  # share of the variance of counts, from which on more or less of it is said
-_SAME_SPREAD = 0.05  # of the variance of y and of the PIT, within which predictions spread as y does
+_SHORT = 0.5  # nats by which the elbo must fall short of the corrected evidence to be mentioned
+_STEEP = 3.0  # power of the sd of groups with which that shortfall grows (2 to 4)
+_UNIFORM = 1.63  # sqrt(N) times Kolmogorov's distance that one in a hundred correct models exceeds
+_RARE_TESTS = 0.02  # adjusted p-value below which a test of residuals is mentioned
+_TESTED = 5_000  # rows and latents up to which data sets are drawn for these tests
+_RARE = 0.01  # share of correct models in which a row, or a spread, is mentioned
+_SPREAD = 0.1  # relative difference in the variance of counts from which it is mentioned
+_SAME_SPREAD = 0.05  # relative difference in the variances of y and of the PIT that counts as equal
 _DRAWS, _CELLS = 100, 4_000_000  # data sets that are drawn, and numbers in all of them
-_CELLS_AT_ONCE = 400_000  # up to which a summary draws them
+_CELLS_AT_ONCE = 400_000  # numbers up to which a summary draws them
 _SHOWN = 3  # rows that are named
 CURES = {
     "search": "n_restarts=5 starts elsewhere; another prior, or fewer terms",
-    "answers": "state priors of the hyperparameters, or hold the answers against MCMC",
+    "answers": "state priors of the hyperparameters, or compare the results with MCMC",
     "correction": "accuracy='high', or fit.solution.importance()",
-    "prior": "state the prior knowingly: priors={...}; fit.priors has all of them",
+    "prior": "state the prior: priors={...}; fit.priors lists all of them",
     "separation": "state a prior of the coefficient, or leave its column out",
-    "groups": "leave the term out, or make its levels fewer",
-    "response": "look at y",
-    "prediction": "fit.plot_check('pit') shows how; another family, or a term that is missing",
-    "dispersion": "another family, or a term that is missing",
-    "outliers": "a family with heavier tails, as student-t or negative-binomial",
+    "groups": "leave the term out, or use fewer levels",
+    "response": "check y",
+    "prediction": "fit.plot_check('pit') shows how; another family, or a missing term",
+    "dispersion": "another family, or a missing term",
+    "outliers": "a family with heavier tails, such as student-t or negative-binomial",
     "link": "another link or family, or a curve: s(x)",
-    "curve": "s(x) in place of x, or I(x**2) beside it",
-    "slope": "(x|g) in place of (1|g)",
-    "changing spread": "dispersion='~ x' where the family has one; fit.plot_residuals() shows where",
-    "autocorrelation": "a series beside it: ar1(t), rw1(t)",
-    "spread": "family='negative-binomial', of trials 'beta-binomial'; or an effect of every row, (1|row)",
+    "curve": "s(x) instead of x, or I(x**2) in addition",
+    "slope": "(x|g) instead of (1|g)",
+    "changing spread": "dispersion='~ x' if the family has one; fit.plot_residuals() shows where",
+    "autocorrelation": "add a series: ar1(t), rw1(t)",
+    "spread": "family='negative-binomial', for trials 'beta-binomial'; or an effect of every row, (1|row)",
     "zeros": "family='zero-inflated-poisson' or 'negative-binomial', or a hurdle",
-    "rows": "look at these rows; a family with more spread, as student-t, negative-binomial or beta-binomial",
+    "rows": "check these rows; a family with more spread, such as student-t, negative-binomial or beta-binomial",
 }
 
 
 class FitCheck:
-    """What ``fit.check()`` returns: it prints as a list, the worst first.
+    """The result of ``fit.check()``: it prints as a list of possible problems, the most severe first.
 
     Attributes
     ----------
     remarks : list of Remark
+        Sentences with a topic ``name`` and a ``severity``.
     untested : str
-        What was not looked at, and how to; empty where nothing was left out.
+        The checks that were left out, and the call that makes them; empty if there are none.
 
     Examples
     --------
@@ -95,12 +96,12 @@ class FitCheck:
 
     @property
     def sentences(self) -> list[str]:
-        """The worst first."""
-        return [f"{_begun(remark)}." for remark in self.remarks]
+        """The sentences, the most severe first."""
+        return [f"{_capitalised(remark)}." for remark in self.remarks]
 
     @property
     def first(self) -> str:
-        """The worst in one line, and how many more there are."""
+        """The most severe problem in one line, with the number of further ones."""
         if not self.remarks:
             return "check: nothing seen yet; fit.check() also predicts every row from the others"
         worst, more = self.remarks[0], len(self.remarks) - 1
@@ -108,7 +109,8 @@ class FitCheck:
         return f"{word}: {worst}" + (f"; fit.check() has {more} more" if more else "")
 
     def to_frame(self) -> pd.DataFrame:
-        """A row each: name, severity (3: answers may be wrong, 2: the data say little, 1: a note), sentence, cure."""
+        """A frame of name, severity (3: results may be wrong, 2: the data determine little, 1: a note), sentence and
+        what_to_do."""
         import pandas as pd
 
         cures = [CURES.get(remark.name, "") for remark in self.remarks]
@@ -124,23 +126,23 @@ class FitCheck:
     def __repr__(self) -> str:
         cures = [f" ({CURES[r.name]})" if r.name in CURES else "" for r in self.remarks]
         lines = [f"{i + 1}. {text}{cure}" for i, (text, cure) in enumerate(zip(self, cures, strict=True))]
-        return "\n".join([*(lines or ["nothing to worry about"]), *([self.untested] if self.untested else [])])
+        return "\n".join([*(lines or ["no problems found"]), *([self.untested] if self.untested else [])])
 
 
-def _begun(sentence: str) -> str:
-    """With a capital, unless it begins with the name of a term or of a part."""
+def _capitalised(sentence: str) -> str:
+    """Capitalise a sentence, unless it begins with the name of a term or of a part."""
     first = sentence.split(" ", 1)[0]
     return f"{sentence[0].upper()}{sentence[1:]}" if first.isalpha() else sentence
 
 
-def at_once(fit: FitTables) -> FitCheck:
-    """What is known of a fit without further work, and of few rows how counts are spread."""
+def quick_check(fit: FitTables) -> FitCheck:
+    """The checks that need no further computation, and with few rows that of the spread of counts."""
     few = not fit.parts and _DRAWS * fit.model.target.y.size <= _CELLS_AT_ONCE
     return FitCheck([*_known(fit), *(_of_spread(fit) if few else [])])
 
 
 def _known(fit: FitTables) -> list[Remark]:
-    """What is known of a fit without further work."""
+    """The remarks that need no further computation."""
     if fit.parts:
         return [Remark(f"{name}: {r}", r.name, r.severity) for name, p in fit.parts.items() for r in _known(p)]
     found = [Remark(doubt, "answers", WRONG) for doubt in fit.engine.doubts(fit)]
@@ -154,8 +156,8 @@ def _known(fit: FitTables) -> list[Remark]:
     return [*found, *(_moved_by_priors(fit) if own else [])]
 
 
-def in_full(fit: FittedModel) -> FitCheck:
-    """The same, with what leave-one-out and a correction say."""
+def full_check(fit: FittedModel) -> FitCheck:
+    """All checks, with those that need leave-one-out predictions or a correction."""
     found, untested = _known(fit), ""
     for name, part in fit.parts.items() or {"": fit}.items():
         more = [*_short_of_evidence(part), *_of_spread(part), *_of_rows(part)]
@@ -165,13 +167,13 @@ def in_full(fit: FittedModel) -> FitCheck:
         elif answers(part, "loo") and not part.model.reduction.predictors(part.model):
             more += _of_predictions(part)
             if has_tests:
-                untested = f"with more than {_TESTED} rows and latents no data sets were made: fit.residual_tests()"
+                untested = f"with more than {_TESTED} rows and latents no data sets were drawn: fit.residual_tests()"
         found += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
     return FitCheck(found, untested)
 
 
 def _moved_by_priors(fit: FitTables) -> list[Remark]:
-    """Of sds and ranges whose prior decides."""
+    """Remarks on sds and ranges that depend on their prior."""
     entries = [(term, h) for term in fit.model.sum.effects for h in term.hyperparameters]
     over, out = fit.integrated, []
     for i, (term, h) in enumerate(entries):
@@ -184,22 +186,22 @@ def _moved_by_priors(fit: FitTables) -> list[Remark]:
             return wide[0] - own[0], wide[1] - own[1]
 
         if over is None:
-            here, variance = float(fit.theta[i]), float(fit.theta_covariance[i, i])
-            there = here + variance * gain(here)[1]
+            value, variance = float(fit.theta[i]), float(fit.theta_covariance[i, i])
+            moved_value = value + variance * gain(value)[1]
         else:
             at, w = over.thetas[:, i], over.weights
             moved = w * np.exp([gain(theta)[0] for theta in at])
-            here, there = float(w @ at), float(moved @ at / moved.sum())
-            variance = float(w @ (at - here) ** 2)
-        if variance > 0.0 and abs(there - here) > max(_MOVES * np.sqrt(variance), _MOVES_SD):
-            values = f"{h.value(there):.3g} instead of {h.value(here):.3g}"
-            text = f"the prior of the {h.name} of {term.name} decides: with twice its scale it would be {values}"
+            value, moved_value = float(w @ at), float(moved @ at / moved.sum())
+            variance = float(w @ (at - value) ** 2)
+        if variance > 0.0 and abs(moved_value - value) > max(_MOVES * np.sqrt(variance), _MOVES_SD):
+            values = f"{h.value(moved_value):.3g} instead of {h.value(value):.3g}"
+            text = f"the {h.name} of {term.name} depends on its prior: with twice its scale it would be {values}"
             out.append(Remark(text, "prior", LITTLE))
     return out
 
 
 def _short_of_evidence(fit: FittedModel) -> list[Remark]:
-    """Where the Gaussian is used, and a correction says that it falls short."""
+    """A remark if the Gaussian is used and its evidence falls short of the corrected one."""
     plain = fit.integrated is None or fit.integrated.evidence == "elbo"
     if (
         not plain
@@ -211,28 +213,29 @@ def _short_of_evidence(fit: FittedModel) -> list[Remark]:
     found = fit.solution.corrected()
     short = float(found.log_evidence - fit.solution.elbo)
     if found.method != "clusters" and not found.trusted:
-        return [Remark(f"a correction is not to be trusted: {found.status}", "correction", LITTLE)]
-    moves = _STEEP * short * np.sqrt(np.diag(fit.theta_covariance).max(initial=0.0))  # sds, of theta
+        return [Remark(f"a correction is unreliable: {found.status}", "correction", LITTLE)]
+    moves = _STEEP * short * np.sqrt(np.diag(fit.theta_covariance).max(initial=0.0))  # in sds of theta
     if short < _SHORT or (fit.theta.size and moves < _MOVES):
         return []
     text = (
-        f"the Gaussian falls short of the evidence by {short:.2g} nats: sds of groups and of coefficients may be small"
+        f"the Gaussian falls short of the evidence by {short:.2g} nats: sds of groups and of coefficients may be too "
+        "small"
     )
     return [Remark(text, "correction", LITTLE)]
 
 
 def _of_spread(fit: FitTables) -> list[Remark]:
-    """Whether counts vary about their means, and are 0, as the family says."""
+    """Remarks on counts whose variance about their means, or number of zeros, contradicts the family."""
     likelihood, target, name = fit.found.likelihood, fit.model.target, fit.model.response.name
     if likelihood.support != "count" or not (answers(fit, "predict") and answers(fit, "loo")):
         return []
     seen, rng = np.flatnonzero(target.seen > 0.0), np.random.default_rng(0)
     own, y = likelihood.take(seen), target.y[seen, None]
     eta = to_numpy(fit.posterior.sample(int(np.clip(_CELLS // max(1, seen.size), 20, _DRAWS)), rng))[:, seen].T
-    mean, variance, made = own.mean_at(eta), own.variance_at(eta), own.draw(eta, rng)
+    mean, variance, simulated = own.mean_at(eta), own.variance_at(eta), own.draw(eta, rng)
 
     def compared(score: Callable[[np.ndarray], np.ndarray], least: float) -> tuple[float, float, float]:
-        of_data, of_draws = score(y), score(made)
+        of_data, of_draws = score(y), score(simulated)
         more = of_data - of_draws  # of each draw
         return float(of_data.mean()), float(of_draws.mean()), float(more.mean() / max(more.std(), least))
 
@@ -249,21 +252,21 @@ def _of_spread(fit: FitTables) -> list[Remark]:
 
 
 def _size(fit: FittedModel) -> int:
-    """Rows and latents together."""
+    """Number of rows plus number of latents."""
     return int(fit.model.target.y.size + to_numpy(fit.solution.posterior.latent_mean).size)
 
 
-def _of_residuals(fit: FittedModel, said: set[str]) -> list[Remark]:
-    """Tests of residuals that are rare beside data sets that the model makes, but for what is ``said``."""
+def _of_residuals(fit: FittedModel, known: set[str]) -> list[Remark]:
+    """Remarks on tests of residuals that are rare under the model, except for topics that are in ``known``."""
     found = rare_tests(fit)
     rare, out = found[found["p_adjusted"] <= _RARE_TESTS], []
     for name, row in rare.iterrows():
         kind, *columns = str(name).split(" ", 1)
-        beside = f"{row.statistic:.2g}; right models have {row.lower:.2g} to {row.upper:.2g}"
+        beside = f"{row.statistic:.2g}; correct models have {row.lower:.2g} to {row.upper:.2g}"
         if kind == "uniformity":
             dispersion = found.loc["dispersion"]
             out += _of_predictions(fit, float(row.upper), float(dispersion.statistic / dispersion.expected))
-        elif kind == "dispersion" and "spread" not in said:
+        elif kind == "dispersion" and "spread" not in known:
             word = "more" if row.statistic > row.expected else "less"
             text = (
                 f"rows vary about their predictions from the others {word} than the model says (mean square {beside})"
@@ -272,7 +275,7 @@ def _of_residuals(fit: FittedModel, said: set[str]) -> list[Remark]:
         elif kind == "outliers":
             text = f"rows beyond 3 sds of their prediction from the others are many (share {beside})"
             out.append(Remark(text, "outliers", LITTLE))
-        elif kind == "zeros" and not {"zeros", "spread"} & said:
+        elif kind == "zeros" and not {"zeros", "spread"} & known:
             out.append(Remark(f"{fit.model.response.name!r} is 0 in {beside} rows", "zeros", LITTLE))
         elif kind == "link" and not any(str(other).startswith("curve") for other in rare.index):
             text = f"residuals are curved along the fixed part of the predictor (score {beside})"
@@ -293,9 +296,9 @@ def _of_residuals(fit: FittedModel, said: set[str]) -> list[Remark]:
 
 
 def _of_predictions(fit: FittedModel, upper: float | None = None, dispersion: float | None = None) -> list[Remark]:
-    """Whether each row lies in its prediction from the others as often as it should.
+    """A remark if the PIT of rows, each predicted from the others, is not uniform.
 
-    ``upper`` bounds Kolmogorov's distance of right models; ``dispersion`` is by how much more than theirs y varies.
+    ``upper`` bounds Kolmogorov's distance of correct models; ``dispersion`` is the variance of y relative to theirs.
     """
     ends = pit(fit)
     below, upto = (np.asarray(end)[~np.isnan(ends.below)] for end in ends)
@@ -307,16 +310,16 @@ def _of_predictions(fit: FittedModel, upper: float | None = None, dispersion: fl
         return []
     wide = np.maximum(upto - below, 1e-12)
     spread = float(((below + upto) / 2 - 0.5).var() + (wide**2).mean() / 12)
-    how = "too sure: y spreads more than the model says" if spread > 1 / 12 else "not sure enough: y spreads less"
+    how = "too certain: y spreads more than the model says" if spread > 1 / 12 else "too uncertain: y spreads less"
     if dispersion is not None and (12.0 * spread - 1.0) * (dispersion - 1.0) < _SAME_SPREAD**2:
         how = "of another shape than y, which spreads as the model says"
-    rare = f"PIT, {far:.1f} from uniform; right models have more than {most:.1f} once in {often}"
+    rare = f"PIT, {far:.1f} from uniform; correct models have more than {most:.1f} once in {often}"
     text = f"predictions of rows from the others are {how} ({rare})"
     return [Remark(text, "prediction", LITTLE)]
 
 
 def _of_rows(fit: FittedModel) -> list[Remark]:
-    """Rows that pull their own eta far from where the others have it."""
+    """A remark on rows whose eta is far from its prediction by the other rows."""
     if not answers(fit, "loo") or not answers(fit, "predict"):
         return []
     found, kept = fit.loo(), fit.model.kept
@@ -330,8 +333,9 @@ def _of_rows(fit: FittedModel) -> list[Remark]:
         return []
     names = ", ".join(f"{fit.model.data_index[kept[k]]} (by {pull[k]:.1f} sds)" for k in far[:_SHOWN])
     text = (
-        f"{len(far)} rows move their own predictor by over {most:.1f} sds from where the others have it: {names} most"
+        f"{len(far)} rows move their own predictor by over {most:.1f} sds of its prediction from the others: {names} "
+        "most"
     )
     if len(far) == 1:
-        text = f"the row {names} moves its own predictor from where the others have it"
+        text = f"the row {names} moves its own predictor from its prediction by the others"
     return [Remark(text, "rows", NOTE)]

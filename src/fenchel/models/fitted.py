@@ -29,7 +29,7 @@ from ..files import Stored
 from ..inputs.frames import Table
 from . import averages, predictions
 from .capabilities import check
-from .fit_check import FitCheck, in_full
+from .fit_check import FitCheck, full_check
 from .fit_names import FamiliarNames
 from .proved import Proved, proved_events
 
@@ -306,7 +306,7 @@ class FittedModel(FamiliarNames, Stored):
         influence. The summary shows what is known without further computation; this call also predicts each row from
         the others.
         """
-        return in_full(self)
+        return full_check(self)
 
     # -- pictures and files ------------------------------------------------------------------------
     def plot(self, name: Any = None, ax: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""A hurdle model with a formula for its zeros: two models of the same rows that share nothing, so two fits.
+"""Hurdle models with a formula for the zeros: two independent models of the same rows, and so two fits.
 
     P(y = 0) = pi,   logit pi = the predictor of zero=            a Bernoulli model of every row
     p(y | y > 0) = a truncated count of the model's own predictor    of the rows with a count above 0
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
     from .model import Model
 
-_DRAWS = 2000  # of a fixed seed, for the interval of a mean
+_DRAWS = 2000  # draws, with a fixed seed, for the interval of a mean
 PARTS = ("count", "zero")
 
 
 class HurdleParts(Reduction):
-    """A hurdle family with ``zero=``: the counts above 0 are the main model, whether a row is 0 the other."""
+    """The reduction of a hurdle family with ``zero=``: the main model has the positive counts, the other the zeros."""
 
     name = "hurdle"
     kinds = ("mean", "outcome", "zero")
@@ -44,7 +44,7 @@ class HurdleParts(Reduction):
     parts = PARTS
 
     def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
-        """The model of the counts above 0, and that of the zeros."""
+        """The models of the positive counts and of the zeros."""
         parsed, frame = parse(spec.formula), read_frame("Model", spec.data)
         text = parsed.response.text
         name = text.strip("`")
@@ -82,22 +82,22 @@ class HurdleParts(Reduction):
         return [counts, zeros]
 
     def invert(self, model: Model, fits: Sequence[FittedModel]) -> FittedModel:
-        """One fit of both parts, whose elbo and gap are the sums over the two."""
+        """The fit of both parts, whose elbo and gap are sums."""
         from .fitted import FittedModel
 
         return FittedModel(model, fits[0].found, parts=dict(zip(PARTS, fits, strict=True)))
 
     # -- rows --------------------------------------------------------------------------------------
     def observed(self, fit: FittedModel) -> np.ndarray:
-        """y of every row of the data, NaN where it is missing or a part left the row out."""
+        """y of every row of the data, NaN if it is missing or a part dropped the row."""
         count, zero = (part.model for part in fit.parts.values())
         none, y = np.full((2, len(fit.model.data_index)), np.nan)
         none[zero.kept] = np.where(zero.target.seen > 0.0, zero.target.y, np.nan)
-        y[count.kept] = np.where(count.target.seen > 0.0, count.target.y, 0.0)  # a zero has no count
+        y[count.kept] = np.where(count.target.seen > 0.0, count.target.y, 0.0)  # zeros have no count
         return np.where(np.isnan(none) | ((y > 0.0) == (none == 1.0)), np.nan, y)
 
     def scores(self, fit: FittedModel, score: Any) -> Any:
-        """A criterion of both parts, added row by row: log p(is it 0) + log p(count | above 0)."""
+        """A criterion, the sum over both parts by row: log p(zero or not) + log p(count | positive)."""
         count, zero = (score(part) for part in fit.parts.values())
         y = self.observed(fit)
 
@@ -152,7 +152,7 @@ class HurdleParts(Reduction):
         return np.where(np.isnan(none), np.nan, np.where(rng.random(none.shape) < none, 0.0, above))
 
     def _options(self, fit: FittedModel, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The options of each part: a term of ``without`` is 0 in the parts that have it, exposure is the counts'."""
+        """The options of each part: ``without`` applies to the parts with the term, exposure to the counts."""
         without = options["without"]
         asked = [without] if isinstance(without, str) else list(without)
         terms = {name: part.model.sum.effects for name, part in fit.parts.items()}
@@ -172,7 +172,7 @@ class HurdleParts(Reduction):
 
 
 def _part_priors(asked: Mapping[str, Any], part: str) -> tuple[dict[str, Any], float]:
-    """The priors of a part, those of either and those stated of it, and how much wider its coefficients' are."""
+    """The priors of a part: those for both parts and those stated for it."""
     stated = asked.get(part, {})
     if not (stated is None or isinstance(stated, Mapping)):
         got = f"priors[{part!r}] is {stated!r}"
@@ -182,7 +182,7 @@ def _part_priors(asked: Mapping[str, Any], part: str) -> tuple[dict[str, Any], f
 
 
 def names_for_priors(other: Model, asked: Sequence[str]) -> list[str]:
-    """What priors may name of another part, and what they do name of it."""
+    """The names of another part that priors may use, and those that they use."""
     own, terms = tables.names_of(other), other.sum.effects
     named = [key for key in asked if term_named(terms, key) is not None]
     return [*own, *(str(term.name) for term in terms), *named]
@@ -194,7 +194,7 @@ def _moments(count: LeaveOneOut, zero: LeaveOneOut) -> list[tuple[Any, Any]]:
 
 
 def _quantiles(count: FittedModel, rows: predictions.PredictionRows, ends: np.ndarray, none: np.ndarray) -> np.ndarray:
-    """Of y (M, 2): P(y <= k) = pi + (1 - pi) P(count <= k)."""
+    """Quantiles of y (M, 2), from P(y <= k) = pi + (1 - pi) P(count <= k)."""
     eta = count.posterior.at(rows.new)
     h, rho = np.asarray(eta.mean), np.maximum(np.asarray(eta.variance), 0.0)
     likelihood, pi = predictions.likelihood_at(count, rows), none[rows.there]
@@ -206,7 +206,7 @@ def _quantiles(count: FittedModel, rows: predictions.PredictionRows, ends: np.nd
 
 
 def _product(none: pd.DataFrame, above: pd.DataFrame, kind: str) -> tuple[pd.Series, pd.Series]:
-    """Mean and sd of (1 - pi) E[count], or of y ("outcome"), by the moments of the two parts, which are independent.
+    """Mean and sd of (1 - pi) E[count], or of y ("outcome"), from the moments of the two independent parts.
 
     E[m^2] = E[(1 - pi)^2] E[mu^2];  E[y^2] = E[1 - pi] E[count^2]
     """

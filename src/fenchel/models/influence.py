@@ -1,11 +1,11 @@
-"""What each row, or each group of rows, does to the coefficients: Cook's distance and shifts, at the hyperparameters.
+"""Influence of each row, or group of rows, on the coefficients: Cook's distance and shifts, at the learned theta.
 
     without a row      b_-n - b = Cov(b, eta_n) / Var(eta_n) (E[eta_n | the others] - E[eta_n])
     without a group    the latents fitted again without its rows
     distance           (b_- - b)' Cov(b)^-1 (b_- - b) / p
 
-Given eta_n the coefficients do not depend on y_n, and under the Gaussian they are linear in eta_n: leave-one-out needs
-no refit.
+Given eta_n the coefficients do not depend on y_n, and under the Gaussian they are linear in eta_n, so leaving out a row
+needs no refit.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from .fitted import FittedModel
 
-_TOL = 1e-8  # relative gap of a fit that is one of many
+_TOL = 1e-8  # relative gap of the fits without a group
 
 
 def influence(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> pd.DataFrame:
-    """One row for each row of the data, or for each group of ``by``."""
+    """Table with a row for each row of the data, or for each group of ``by``."""
     if by is None:
         table, shifts = _of_rows(fit)
     else:
@@ -42,7 +42,7 @@ def influence(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> pd.Data
 
 
 def _of_rows(fit: FittedModel) -> tuple[pd.DataFrame, np.ndarray]:
-    """How far each row moves its own eta in sds of its prediction, its log density, and the shifts (N, p)."""
+    """The change of each row's own eta in sds of its prediction, its log density, and the shifts (N, p)."""
     import pandas as pd
 
     found, post = fit.solution.loo(), fit.solution.posterior
@@ -64,7 +64,7 @@ def _of_groups(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> tuple[
 
     labels = group_labels(fit, "influence", by)
     if np.ndim(by) == 0 and by in fit.model.frame and fit.model.frame[by].dtype.kind in "iu":
-        labels = fit.model.frame[by].to_numpy()  # numbers stay numbers, in their order
+        labels = fit.model.frame[by].to_numpy()  # numbers stay numbers and keep their order
     names, codes = np.unique(labels, return_inverse=True)
     index = pd.Index(names, name=by if np.ndim(by) == 0 else None)
     left = to_numpy(fit.leave_group_out(by).log_density)[fit.model.kept]
@@ -75,7 +75,7 @@ def _of_groups(fit: FittedModel, by: Any, n_jobs: Any, progress: bool) -> tuple[
 
 
 def _without_group(shared: tuple[FittedModel, np.ndarray], group: int) -> np.ndarray:
-    """The coefficients without a group, less those with it (p,)."""
+    """The change (p,) of the coefficients if a group is left out."""
     fit, codes = shared
     y = np.where(codes == group, np.nan, fit.solution.y)
     again = infer(fit.found.likelihood, fit.found.prior, y, tol=_TOL, weights=fit.model.target.weights)

@@ -1,4 +1,4 @@
-"""The log likelihood of a fitted model at its estimate, as R's packages count it.
+"""The log likelihood of a fitted model at its estimates, as packages of R define it.
 
     marginal       log p(y | b, theta): effects integrated out, coefficients at their means and hyperparameters at their
                    values. Degrees of freedom: the coefficients and the hyperparameters, as ``lme4::logLik`` has them.
@@ -87,7 +87,7 @@ def _at(fit: FittedModel, eta: np.ndarray) -> float:
 
 
 def _marginal(fit: FittedModel) -> float:
-    """log p(y | b, theta): the evidence of the model without its fixed part, which is a known part of eta."""
+    """log p(y | b, theta): the evidence of the model with its fixed part as a known offset of eta."""
     model = fit.model
     sum_, n = model.sum, len(model.kept)
     tail = sum_.columns.tail(sum_.X, sum_.intercept)

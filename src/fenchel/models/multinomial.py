@@ -1,11 +1,11 @@
-"""Labels of several kinds: a softmax whose every class has coefficients and effects of its own.
+"""Multinomial models: a softmax in which every class has its own coefficients and effects.
 
     P(y = k) = e^{eta_k} / sum_l e^{eta_l},      eta of the reference class is 0
 
-Every class but the reference has its own copy of the model's terms, independent of the others' a priori and with the
-same hyperparameters: one sd of a group for all classes. Expectations are exact and q joins the classes, up to 30,000
-rows times classes. Beyond, and with ``bound="tilted"``, q is a product over the classes and an sd is that of a class as
-if the others were known: too small, by a seventh with three classes of like size.
+Every class but the reference has its own copy of the model's terms, a priori independent of the others and with the
+same hyperparameters: one sd of a group for all classes. Expectations are exact and q is joint over classes up to 30,000
+rows times classes. Above, and with ``bound="tilted"``, q is a product over the classes, and sds are those of a class as
+if the others were known: too small, by a seventh with three classes of equal size.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _MOST = 50  # classes
 
 
 class Multinomial(Reduction):
-    """The labels of a response, and the model of whether a row is anything but the reference, which has the terms.
+    """The reduction of a multinomial model: the terms are those of a binary model, in which a softmax is put.
 
     Attributes
     ----------
     classes : tuple
-        In order, the reference first.
+        The labels in order, the reference first.
     codes : array (N,)
-        Places among the labels, the reference last: as the likelihood takes them. NaN where missing.
+        The numbers of the labels for the likelihood, the reference last; NaN where missing.
     """
 
     name = "multinomial"
@@ -52,7 +52,7 @@ class Multinomial(Reduction):
     looks_for_separation = False
 
     def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
-        """The Bernoulli model of whether a row is not the reference; ``target`` puts the softmax in its place."""
+        """The Bernoulli model of whether a row is not the reference; ``target`` makes it a softmax."""
         parsed, frame = parse(spec.formula), read_frame("Model", spec.data)
         text = parsed.response.text
         name = text.strip("`")
@@ -70,7 +70,7 @@ class Multinomial(Reduction):
         return [replace(spec, formula=f"`{own}` ~ {right}", data=frame.assign(**{own: other}), family="bernoulli")]
 
     def _read_labels(self, name: str, column: Any, given: Any) -> None:
-        """Sets ``classes`` and ``codes``: categories in their order, other labels sorted."""
+        """Set ``classes`` and ``codes``: categories in their order, other labels sorted."""
         there, values = ~np.asarray(column.isna()), np.asarray(column, dtype=object)
         found = set(values[there].tolist())
         categories = getattr(getattr(given, "dtype", None), "categories", None)
@@ -78,12 +78,12 @@ class Multinomial(Reduction):
         if not 2 <= len(order) <= _MOST:
             got = f"the response {name!r} has {len(order)} different labels"
             raise problem("Model", got, f"2 to {_MOST}", 'For numbers use family="gaussian".')
-        places = {label: (k - 1) % len(order) for k, label in enumerate(order)}  # the first becomes the last
+        places = {label: (k - 1) % len(order) for k, label in enumerate(order)}  # the reference becomes the last
         self.classes = tuple(order)
         self.codes = np.array([places[v] if ok else np.nan for v, ok in zip(values, there, strict=True)])
 
     def target(self, target: Target, keep: np.ndarray, bound: str) -> Target:
-        """The softmax in the place of the model of whether a row is the reference."""
+        """The softmax, which replaces the Bernoulli likelihood."""
         n_classes = len(self.classes)
         if bound == "best":
             bound = "exact" if np.count_nonzero(keep) * n_classes <= gates.EXACT_CLASSES else "tilted"
@@ -97,7 +97,7 @@ class Multinomial(Reduction):
         return likelihood.changed(ratio="odds_ratio"), 0.0
 
     def predictors(self, model: Model) -> list[Any]:
-        """The classes but the reference."""
+        """The classes without the reference."""
         return list(self.classes[1:])
 
     # -- answers -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Predictions of a fitted model: rows of any table as a design, eta and y there, and joint draws.
+"""Predictions of a fitted model: the design of new rows, marginals of eta and y there, and joint draws.
 
-p(eta | y) = sum_k w_k p(eta | y, theta_k)     where hyperparameters are averaged over: ``fit.components`` are the fits
-                                               at one theta each, the fit itself alone where they are not
+p(eta | y) = sum_k w_k p(eta | y, theta_k)     if hyperparameters are averaged over: ``fit.components`` are the fits
+                                               at each theta, or only the fit itself
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PredictionRows:
-    """Rows of a table, under the hyperparameters of one fit.
+    """Rows of a table at the hyperparameters of one fit.
 
     Attributes
     ----------
     frame : pandas frame
-        The rows that can be predicted; where none can, one row of the fit takes their place.
+        The rows that can be predicted; if none can, one row of the fit instead.
     index : of all rows
     there : bool array
-        Which of all rows can be predicted: no covariate is missing.
+        Which of all rows can be predicted, because no covariate is missing.
     data : DataTable
         The frame as terms read it.
     new : NewRows
         Design, offset and the extra variance of groups that the fit has not seen.
     unseen : list of (Term, Unseen)
-        What such groups, and times beyond those of a series, have of their own.
+        The further random effects of new groups, and of times beyond those of a series.
     without : list
         The names of the terms that are left out.
     given : mapping
-        ``exposure`` and ``trials``, where the caller gave them.
+        ``exposure`` and ``trials``, if the caller gave them.
     known : mapping
-        The rows of terms that are the same at every theta.
+        Rows of terms that do not depend on theta.
     """
 
     frame: pd.DataFrame
@@ -69,7 +69,7 @@ class PredictionRows:
     known: Mapping[Any, Any]
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """Values of the rows that can be predicted, along the first axis, with NaN for the others."""
+        """Expand values of the predicted rows along the first axis to all rows, with NaN for the others."""
         if self.there.all() and self.there.any():
             return values
         out = np.full((self.there.size, *values.shape[1:]), np.nan, dtype=np.result_type(values, np.float64))
@@ -77,7 +77,7 @@ class PredictionRows:
         return out
 
     def under(self, fit: FitTables) -> PredictionRows:
-        """The same rows under the hyperparameters of another fit of the model."""
+        """The same rows at the hyperparameters of another fit of the model."""
         if not self.unseen:
             return self
         new = fit.model.sum.new_table(fit.theta, self.data, ahead=True, without=self.without, known=self.known)
@@ -92,7 +92,7 @@ def read_rows(
     exposure: Any = None,
     trials: Any = None,
 ) -> PredictionRows:
-    """The rows of a table, or of the fit's own data; terms in ``without`` are 0, and their columns not needed."""
+    """The rows of a table, or of the data; terms in ``without`` are 0, and their columns are not needed."""
     choice("predict", "new_groups", new_groups, ("population", "error"))
     model, out = fit.model, _left_out(fit, without)
     if table is None:
@@ -122,7 +122,7 @@ def read_rows(
 
 
 def _left_out(fit: FitTables, without: str | Sequence[str]) -> list[Any]:
-    """The names of the terms that a prediction does without."""
+    """The names of the terms that are left out of a prediction."""
     effects, asked = fit.model.sum.effects, [without] if isinstance(without, str) else list(without)
     out = []
     for key in (name for each in asked for name in fit.model.compiled.stands_for(each)):
@@ -140,7 +140,7 @@ def _left_out(fit: FitTables, without: str | Sequence[str]) -> list[Any]:
 
 
 def _needed(fit: FitTables, out: Sequence[Any]) -> list[Any]:
-    """The columns that rows have to bring, where some terms are left out."""
+    """The columns that new rows need if some terms are left out."""
     model = fit.model
     if not out:
         return model.covariates
@@ -151,7 +151,7 @@ def _needed(fit: FitTables, out: Sequence[Any]) -> list[Any]:
 
 
 def _check_columns(fit: FitTables, frame: pd.DataFrame, needed: Sequence[Any]) -> None:
-    """Refuse a table without a column of groups, with the way to do without them."""
+    """Refuse a table without a column of groups; the error says how to leave out their term."""
     model = fit.model
     of = [name for term in model.sum.effects if term.of_groups for name in term.group_columns]
     groups = {source for name in of for source in model.compiled.sources_of(name)}
@@ -174,13 +174,13 @@ def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> Non
 
 # -- marginals ----------------------------------------------------------------------------------------------
 def marginals(fit: FitTables, rows: Callable[[FitTables], NewRows]) -> Marginals:
-    """Of eta, or another sum of latents, at rows that each component of the fit states."""
+    """Marginals of eta, or another sum of latents, at rows that are given for each component of the fit."""
     each = [part.posterior.at(rows(part)) for part in fit.components]
     return each[0] if fit.mixture is None else fit.mixture.mixture(each)
 
 
 def on_reported_scale(fit: FitTables, new: NewRows) -> NewRows:
-    """Rows of eta as it is reported: of durations in y's unit, of ordered levels at x as it came."""
+    """Rows of eta as reported: durations in the unit of y, ordered levels for uncentred x."""
     row, constant = reported_shift(fit)
     design = new.design
     if row is not None:
@@ -189,7 +189,7 @@ def on_reported_scale(fit: FitTables, new: NewRows) -> NewRows:
 
 
 def predictive(fit: FitTables, rows: PredictionRows, kind: str) -> Predictive:
-    """y at rows under the posterior; of ``kind`` "link", eta as reported."""
+    """Predictive distribution of y at rows; with ``kind`` "link" of eta as reported."""
     likelihoods, etas = [], []
     for part in fit.components:
         own = rows if part is fit else rows.under(part)
@@ -203,7 +203,7 @@ def predictive(fit: FitTables, rows: PredictionRows, kind: str) -> Predictive:
 
 
 def predict(fit: FitTables, rows: PredictionRows, kind: str, interval: float | None) -> Any:
-    """One kind of prediction, as a pandas Series or frame."""
+    """Predictions of one kind, as a pandas Series or frame."""
     with one_thread(fit.integrated is not None and fit.solution.posterior.predictors.small, ours=True):
         return _predicted(fit, rows, kind, interval)
 
@@ -247,7 +247,7 @@ def _predict_partition(part: Any, fit: FittedModel, kind: str, options: Mapping[
 
 
 def exceedance(fit: FitTables, rows: PredictionRows, threshold: float, kind: str) -> pd.Series:
-    """P(what is predicted > threshold) of each row."""
+    """The probability of each row that the predicted quantity exceeds a threshold."""
     import pandas as pd
 
     limit = scalar("exceedance", "threshold", threshold)
@@ -256,7 +256,7 @@ def exceedance(fit: FitTables, rows: PredictionRows, threshold: float, kind: str
 
 
 def log_density(fit: FitTables, table: Table, **given: Any) -> np.ndarray:
-    """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing.
+    """Log predictive density (N,) of the y in a table, with its events and interval ends; NaN if y is missing.
 
     ``given``: exposure and trials, as in ``predict``.
     """
@@ -266,7 +266,7 @@ def log_density(fit: FitTables, table: Table, **given: Any) -> np.ndarray:
 
 
 def interval_ends(where: str, interval: object) -> np.ndarray:
-    """The levels of the two ends of a central interval, from its probability: one number."""
+    """The probabilities of the two ends of a central interval."""
     if isinstance(interval, str):
         raise problem(where, f"interval = {interval!r} is a text", "a number such as 0.95")
     if np.ndim(interval) != 0:  # type: ignore[arg-type]
@@ -277,7 +277,7 @@ def interval_ends(where: str, interval: object) -> np.ndarray:
 
 # -- labels and likelihoods ---------------------------------------------------------------------------------
 def labels_of(fit: FitTables) -> np.ndarray | None:
-    """What y may be, in order and as it came: words, booleans, whole numbers; None where y is no label."""
+    """The labels of y in order, in their original form (words, booleans, numbers); None if y is not a label."""
     labels = fit.model.target.labels
     if labels is None or fit.model.target.words is not None:
         return labels
@@ -288,7 +288,7 @@ def labels_of(fit: FitTables) -> np.ndarray | None:
 
 
 def as_labels(fit: FitTables, drawn: np.ndarray) -> np.ndarray:
-    """Draws of y as labels, None where a row was left out; draws of numbers as they are."""
+    """Draws of y as labels, None for dropped rows; draws of numbers are returned unchanged."""
     labels, values = labels_of(fit), fit.model.target.values
     if labels is None or values is None:
         return drawn
@@ -301,7 +301,7 @@ def as_labels(fit: FitTables, drawn: np.ndarray) -> np.ndarray:
 
 
 def likelihood_at(fit: FitTables, rows: PredictionRows) -> Likelihood:
-    """The likelihood at the rows: those of the fit have what they had."""
+    """The likelihood at the rows, with their exposure, trials and events."""
     model, given = fit.model, dict(rows.given)
     if rows.frame is model.frame and not given:
         return fit.found.likelihood.lenient()
@@ -313,7 +313,7 @@ def likelihood_at(fit: FitTables, rows: PredictionRows) -> Likelihood:
 
 # -- draws --------------------------------------------------------------------------------------------------
 def shares(fit: FitTables, size: int, rng: np.random.Generator) -> list[tuple[FitTables, np.ndarray]]:
-    """The components of a fit that have some of ``size`` draws, and which draws are theirs."""
+    """The components of a fit that get some of ``size`` draws, and the places of these draws."""
     if fit.mixture is None:
         return [(fit, np.arange(size))]
     each = zip(fit.components, fit.mixture.shared(size, rng), strict=True)
@@ -321,14 +321,14 @@ def shares(fit: FitTables, size: int, rng: np.random.Generator) -> list[tuple[Fi
 
 
 def latent_draws(fit: FitTables, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Of all latents (size, L)."""
+    """Joint draws (size, L) of all latents."""
     return np.asarray(fit.posterior.sample_latents(size, rng))
 
 
 def draws_with_theta(fit: FitTables, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Of theta (size, n) and of all latents (size, L), latents of a fit at a theta near the one drawn with them.
+    """Draws of theta (size, n) and of all latents (size, L); these belong to a fit at a theta close to the drawn one.
 
-    Where theta is plugged in it is drawn by the evidence about its mode, and the latents are those at the mode.
+    If theta is not integrated out it is drawn from the evidence about its mode, and the latents are those at the mode.
     """
     if fit.integrated is None:
         thetas = np.tile(fit.theta, (size, 1))
@@ -348,7 +348,7 @@ def draws_with_theta(fit: FitTables, size: int, rng: np.random.Generator) -> tup
 def eta_draws(
     rows: PredictionRows, latents: np.ndarray, rng: np.random.Generator, new: NewRows | None = None
 ) -> np.ndarray:
-    """Of eta (M, size), from draws of the latents; rows of one new group share its draw."""
+    """Draws of eta (M, size) from draws of the latents; rows of the same new group share its effect."""
     new = rows.new if new is None else new
     eta = np.asarray(new.design @ latents.T) + np.asarray(new.offset)[:, None]
     for _, part in rows.unseen:
@@ -357,13 +357,13 @@ def eta_draws(
 
 
 def mean_given(fit: FitTables, likelihood: Likelihood, eta: np.ndarray) -> np.ndarray:
-    """E[y | eta], like eta (M, size)."""
+    """E[y | eta] (M, size), an array of the shape of eta."""
     values = fit.model.target.values
     return np.asarray(likelihood.mean_at(eta) if values is None else likelihood.probabilities_at(eta) @ values)
 
 
 def draws(fit: FitTables, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
-    """Joint draws (size, M), of theta too where it is averaged over."""
+    """Joint draws (size, M), over theta if it is averaged over."""
     out = np.empty((size, rows.there.size))
     for part, which in shares(fit, size, rng):
         own = rows if part is fit else rows.under(part)

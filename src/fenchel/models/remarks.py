@@ -1,16 +1,16 @@
-"""What a reader should know of the data and of a fit before believing it: sentences for warnings and the summary.
+"""Remarks on the data and on a fit: sentences for warnings and for the summary.
 
-text that is numbers     a column of text in the fixed part reads as numbers, and is a factor with a coefficient a level
-a level a row            a factor has nearly as many levels as there are rows
-the family               y looks like labels or counts, and no family was given
-columns                  do not vary, or are combinations of others
-groups                   one alone, one for every row, or the same ones under two names
-y                        0 throughout, or the same label
-no variance              of a term whose sd ended at its lower bound
-no noise                 of rows that weights repeat: where repeats agree, a field leaves none
-no end                   of a range along a column at its upper bound: the process does not vary along it
-hardly bounded           a parameter of the likelihood whose posterior is nearly as wide as its prior
-separated                a direction in which the likelihood never falls: the prior alone says how far one goes
+numbers as text          a column of text in the fixed part reads as numbers, so it is a factor
+many levels              a factor has nearly as many levels as there are rows
+family                   y looks like labels or counts, and no family was given
+columns                  columns that do not vary, or are linear combinations of others
+groups                   a single group, a group for every row, or the same groups under two names
+response                 y is 0 in every row, or the same label
+no variance              the sd of a term ended at its lower bound
+no noise                 Gaussian noise ended at its lower bound, because weights repeat rows exactly
+unbounded range          the range along a column ended at its upper bound: the process does not vary along it
+undetermined             the posterior of a parameter of the likelihood is nearly as wide as its prior
+separated                the likelihood does not fall in a direction of the coefficients: only the prior bounds them
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
     from .model import Model
 
-_LEVELS = 10  # of text that is whole numbers: up to so many are codes of a factor
-_A_ROW = 0.5  # levels to a row
-_ROWS = 10  # below so many, a level a row is nothing odd
+_LEVELS = 10  # different whole numbers in a column of text up to which they are taken as codes of a factor
+_LEVELS_PER_ROW = 0.5  # levels of a factor per row from which a remark is made
+_ROWS = 10  # rows from which that remark is made
 _COUNT_MEAN = 3.0  # whole numbers with zeros and a mean below this look like counts
-_FEW_LEVELS = 10  # different whole numbers that may be levels of an answer
-_LARGEST = 2_000_000  # cells of the fixed part; a larger one is not tested for separation
+_FEW_LEVELS = 10  # different whole numbers up to which y may be ordered levels
+_LARGEST = 2_000_000  # cells of the fixed part up to which it is tested for separation
 _CHECKED = 10  # coefficients that are tested for separation at most
-_DIVERGES = 1e-6  # share of a unit step: a coefficient that can go farther is separated
-_INFORMED = 1 / 3  # of a prior's sd, from which on a posterior's is largely the prior's
-_WEAK = 2.5  # prior sd of what one sd of a column does, below which the user has decided how large it may be
+_DIVERGES = 1e-6  # share of a unit step that a coefficient must be able to go to count as separated
+_INFORMED = 1 / 3  # posterior sd over prior sd from which a parameter is called undetermined
+_WEAK = 2.5  # prior sd of the effect of one sd of a column from which the prior is weak
 
-_NO_VARIANCE = 0.01  # of the scale of y: an sd below it, under a flat prior, is none
+_NO_VARIANCE = 0.01  # sd of a term under a flat prior, relative to the scale of y, below which there is no variance
 
 
 class Remark(str):
-    """A sentence, with what it is of (``name``) and how much it matters: 3, answers may be wrong; 2, the data say
-    little; 1, worth knowing."""
+    """A sentence with a topic (``name``) and a severity: 3, results may be wrong; 2, the data determine little; 1, a
+    note."""
 
     name: str
     severity: int
@@ -66,15 +66,15 @@ class Remark(str):
 
 
 def warn(sentences: Sequence[str], stacklevel: int = 1) -> None:
-    """All of them in one warning, at the line that called the library, or ``stacklevel`` up where that is further."""
+    """Give all sentences in one warning, at the line that called the library or ``stacklevel`` frames up."""
     if sentences and not is_loading():
         level = max(callers_line(), stacklevel + 1)
         warnings.warn("Model: " + ".\n  ".join(sentences) + ".", UserWarning, stacklevel=level)
 
 
-# -- of the data --------------------------------------------------------------------------------------------
+# -- the data -----------------------------------------------------------------------------------------------
 def of_data(model: Model, family_given: bool) -> list[str]:
-    """Of the columns and of y, a sentence each."""
+    """Remarks on the columns and on y."""
     factors = model.fixed.expression.factors
     single = [name for name, levels in factors.items() if len(levels) < 2]
     single += [str(term.name) for term in model.sum.terms if term.single]
@@ -82,7 +82,7 @@ def of_data(model: Model, family_given: bool) -> list[str]:
     out += [text for name in factors if (text := _numbers_as_text(model.frame[name], name)) is not None]
     if not out and len(model.frame) >= _ROWS:
         for name, levels in factors.items():
-            if len(levels) > _A_ROW * len(model.frame):
+            if len(levels) > _LEVELS_PER_ROW * len(model.frame):
                 out.append(
                     f"the factor {name!r} has {len(levels)} levels in {len(model.frame)} rows, and a coefficient for "
                     f"each: (1|{name}) makes groups of them"
@@ -93,13 +93,13 @@ def of_data(model: Model, family_given: bool) -> list[str]:
 
 
 def of_rows(model: Model) -> list[Remark]:
-    """Of groups and of y."""
+    """Remarks on groups and on y."""
     groups = [Remark(text, "groups") for text in _of_groups(model)]
     return [*groups, *(Remark(text, "response") for text in _all_the_same(model))]
 
 
 def of_family(model: Model) -> list[Remark]:
-    """Of whole numbers that were taken as Gaussian because no family was given."""
+    """A remark on whole numbers that are modelled as Gaussian because no family was given."""
     y = model.target.y[model.target.seen > 0.0]
     if model.family_given or y.size < 2 or not bool((y >= 0.0).all() and (y == np.floor(y)).all()):
         return []
@@ -112,13 +112,13 @@ def of_family(model: Model) -> list[Remark]:
 
 
 def of_terms(model: Model) -> list[Remark]:
-    """What terms have to say of the data; the intervals of a Cox model's baseline are not the user's."""
+    """Remarks of the terms on the data, without the baseline of a Cox model, which the user did not state."""
     terms = model.reduction.own_terms(model.sum.terms)
     return [Remark(sentence, str(term.name), 1) for term in terms for sentence in term.remarks(model.sum.terms)]
 
 
 def _of_groups(model: Model) -> list[str]:
-    """Of groups whose variance the data cannot show."""
+    """Remarks on groups whose variance the data cannot determine."""
     import pandas as pd
 
     seen, out, levels = model.target.seen > 0.0, [], {}
@@ -126,12 +126,14 @@ def _of_groups(model: Model) -> list[str]:
     for term in model.sum.effects:
         if type(term) not in (IID, Grouped) or term.column not in frame.columns:
             continue
-        codes[term.name], found = pd.factorize(frame[term.column])
-        levels[term.name] = len(found)
-        if len(found) == 1:
-            only = found.tolist()[0]
-            out.append(f"{term.name} has one group, {only!r}, so its effect is not told from the level: leave it out")
-        elif len(found) == len(frame) and term.by is None and (why := _one_row_each(model)):
+        codes[term.name], result = pd.factorize(frame[term.column])
+        levels[term.name] = len(result)
+        if len(result) == 1:
+            only = result.tolist()[0]
+            out.append(
+                f"{term.name} has one group, {only!r}, so its effect cannot be separated from the intercept: drop it"
+            )
+        elif len(result) == len(frame) and term.by is None and (why := _one_row_each(model)):
             out.append(f"{term.name} has a group for every row, {why}")
     alike = [name for name in codes if 1 < levels[name] < len(frame)]
     for k, name in enumerate(alike):
@@ -144,17 +146,17 @@ def _of_groups(model: Model) -> list[str]:
 
 
 def _one_row_each(model: Model) -> str | None:
-    """Why one row a group says little of their variance; None where it does, as of counts that spread more."""
+    """Why one row per group does not determine their variance; None if it does, as for overdispersed counts."""
     likelihood = model.target.likelihood
     if likelihood.support == "levels":
-        return "and one label says nothing of a variance: the prior decides"
+        return "and one label does not determine a variance: the prior decides"
     if any(np.ndim(p.of(likelihood)) == 0 for p in likelihood.parameters if p.attribute != "probability"):
-        return "so its variance is hardly told from that of the noise"
+        return "so its variance can hardly be separated from that of the noise"
     return None
 
 
 def _all_the_same(model: Model) -> list[str]:
-    """Of counts that are all 0, successes of all trials, and labels that are all one."""
+    """A remark if counts are all 0, all trials succeed, or all labels are equal."""
     target, seen = model.target, model.target.seen > 0.0
     y, own = target.y[seen], target.likelihood
     if not own.discrete or y.size < 2:
@@ -165,11 +167,11 @@ def _all_the_same(model: Model) -> list[str]:
         return []
     label = 0 if target.labels is None else target.labels[int(y[0])]
     what = "all of its trials" if full else number(label) if target.words is None else repr(str(label))
-    return [f"the response {model.response.name!r} is {what} in every row: how far its level goes, the prior decides"]
+    return [f"the response {model.response.name!r} is {what} in every row: only the prior bounds its level"]
 
 
 def _numbers_as_text(column: pd.Series, name: str) -> str | None:
-    """Of a column of text that reads as numbers throughout, unless it may be codes: a few whole numbers."""
+    """A remark on a column of text that reads as numbers, unless it is a few whole numbers, which may be codes."""
     if is_categorical(column) or column.dtype.kind not in "OUT":
         return None
     texts = {value for value in column.tolist() if present(value)}
@@ -182,13 +184,13 @@ def _numbers_as_text(column: pd.Series, name: str) -> str | None:
     if len(numbers) <= _LEVELS and all(number == int(number) for number in numbers if np.isfinite(number)):
         return None
     return (
-        f"the column {name!r} holds numbers as text, and is a factor with {len(numbers)} levels: "
-        f"pandas.to_numeric makes numbers of it, and a pandas.Categorical says that it is a factor"
+        f"the column {name!r} holds numbers as text, and is a factor with {len(numbers)} levels: convert it with "
+        f"pandas.to_numeric, or make it a pandas.Categorical if it is meant as a factor"
     )
 
 
 def _likely_family(model: Model) -> str | None:
-    """Of y that looks like labels or counts: 0 and 1 alone, or whole numbers with zeros and a mean below 3."""
+    """A remark if y looks like labels (only 0 and 1) or counts (whole numbers with zeros and a mean below 3)."""
     import pandas as pd
 
     response, y = model.response, model.target.y
@@ -206,15 +208,15 @@ def _likely_family(model: Model) -> str | None:
     return None
 
 
-# -- of a fit -----------------------------------------------------------------------------------------------
+# -- a fit --------------------------------------------------------------------------------------------------
 def warn_of(fit: FitTables) -> None:
-    """Warnings of a fit: that it did not converge, that a bound decides, and its remarks but for those of the data."""
-    if is_loading():  # who fitted it has heard them
+    """Warn if a fit did not converge or ended at a bound, and of its remarks that do not concern the data alone."""
+    if is_loading():  # the warnings were given when the model was fitted
         return
     if not fit.found.converged:
         warnings.warn(
-            f"Model did not converge: {fit.found.status}. What it says is of the best point reached, and gap says "
-            "how far that is from its optimum.",
+            f"Model did not converge: {fit.found.status}. Its results are those of the best point reached, and gap "
+            "bounds the distance of that from its optimum.",
             ConvergenceWarning,
             stacklevel=callers_line(),
         )
@@ -224,8 +226,8 @@ def warn_of(fit: FitTables) -> None:
     held = [f"{names[i]!r} at its {fit.found.at_bounds[i]} bound" for i in fit.found.held if i not in explained]
     if held:
         warnings.warn(
-            f"Model ended with {', '.join(held[:3])}, and the evidence still rises beyond: the bound decides, not "
-            "the data.",
+            f"Model ended with {', '.join(held[:3])}, and the evidence still rises beyond it: the value is set by the "
+            "bound, not by the data.",
             ConvergenceWarning,
             stacklevel=callers_line(),
         )
@@ -238,7 +240,7 @@ def warn_of(fit: FitTables) -> None:
 
 
 def of_fit(fit: FitTables) -> list[Remark]:
-    """What the prior decides and the data do not, and what terms have to say of where they were learned."""
+    """Remarks on quantities that the prior decides rather than the data, and of terms on their learned values."""
     thetas = fit.model.sum.thetas(fit.theta)
     own = [Remark(text, str(term.name)) for term, theta in thetas for text in term.remarks_at(theta)]
     bounds = [*_without_variance(fit), *_without_noise(fit), *endless(fit).values()]
@@ -247,7 +249,7 @@ def of_fit(fit: FitTables) -> list[Remark]:
 
 
 def undetermined(fit: FitTables) -> list[Remark]:
-    """Of the likelihood's own parameters of which the prior says more than a tenth of what is known."""
+    """Remarks on parameters of the likelihood whose prior contributes more than a tenth of the information."""
     model, n = fit.model, fit.theta.size
     entries, bounds, out = model.own_priors.likelihood.entries(), model.own_priors.bounds, []
     if not entries:
@@ -261,13 +263,13 @@ def undetermined(fit: FitTables) -> list[Remark]:
             continue
         words = described(entry.prior, scale_of(entry), (float(ends[0]), float(ends[1])))[0]
         what = name if name == entry.name else f"{name}, {entry.name}"
-        text = f"the data hardly bound {what!r}: its interval is largely that of its prior, {words}"
+        text = f"the data hardly determine {what!r}: its interval is largely that of its prior, {words}"
         out.append(Remark(text, "prior"))
     return out
 
 
 def _without_variance(fit: FitTables) -> list[str]:
-    """Of terms whose sd ended at its lower bound, or under a flat prior near 0: no variance is found there."""
+    """Remarks on terms whose sd ended at its lower bound, or close to 0 under a flat prior."""
     small, where = _NO_VARIANCE * fit.model.target.scale, {}
     entries = [(term, h) for term in fit.model.sum.effects for h in term.hyperparameters]
     for i, (term, h) in enumerate(entries):
@@ -276,12 +278,12 @@ def _without_variance(fit: FitTables) -> list[str]:
         if fit.found.at_bounds.get(i) == "lower" and term.levels is not None:
             where[term.name] = "at its lower bound"
         elif h.prior is None and term.of_groups and h.scale.value(float(fit.theta[i])) < small:
-            where.setdefault(term.name, "next to 0")  # a smooth without variance is a line, and says nothing
+            where.setdefault(term.name, "next to 0")  # not for smooths: without variance they are lines
     return [f"{name}: the sd is {place}, no variance is found" for name, place in where.items()]
 
 
 def _without_noise(fit: FitTables) -> list[str]:
-    """Of Gaussian noise at its lower bound where weights count rows more than once."""
+    """A remark on Gaussian noise at its lower bound if weights count rows more than once."""
     model, first = fit.model, sum(len(term.hyperparameters) for term in fit.model.sum.effects)
     if type(model.target.likelihood) is not Gaussian or model.target.weights is None:
         return []
@@ -289,14 +291,14 @@ def _without_noise(fit: FitTables) -> list[str]:
     if not any(i >= first and side == "lower" for i, side in fit.found.at_bounds.items()) or weights.max() <= 1.0:
         return []
     return [
-        f"the noise is at its lower bound: weights of up to {weights.max():.4g} count a row as seen that often with "
-        "the same y, and a term that can follow every row leaves nothing between them. They are no precisions of "
-        "means: without weights= the noise is that of the rows"
+        f"the noise is at its lower bound: weights of up to {weights.max():.4g} count a row as that many rows with the "
+        "same y, which a term that fits every row explains without noise. Weights are numbers of rows, not precisions "
+        "of means: leave out weights= if each row is one observation"
     ]
 
 
 def endless(fit: FitTables) -> dict[int, str]:
-    """By the entry of theta, of processes with a range for each column: those that do not vary along one of them."""
+    """Remarks, by entry of theta, on processes that do not vary along one of their columns."""
     out, i = {}, 0
     for term in fit.model.sum.effects:
         of = {f"range {column}": column for column in term.inputs}
@@ -304,7 +306,7 @@ def endless(fit: FitTables) -> dict[int, str]:
             if h.name in of and fit.found.at_bounds.get(i) == "upper":
                 out[i] = (
                     f"{term.name}: the range along {str(of[h.name])!r} is at its upper bound, "
-                    f"{h.value(h.bounds[1]):.3g}: it hardly varies along this column, which may be left out of it"
+                    f"{h.value(h.bounds[1]):.3g}: the term hardly varies along this column, which may be left out"
                 )
             i += 1
     return out
@@ -313,19 +315,19 @@ def endless(fit: FitTables) -> dict[int, str]:
 def _of_separated(names: Sequence[str]) -> list[str]:
     if not names:
         return []
-    whose, their = ("its", "it is") if len(names) == 1 else ("their", "they are")
+    whose = "its" if len(names) == 1 else "their"
     coefficients = name_list("coefficient", names)
     return [
-        f"the data say little of {coefficients} beyond {whose} sign: rows are separated, and how large {their} comes "
-        f"from the prior. A stated one, priors={{{names[0]!r}: Normal(0, ...)}}, decides it knowingly"
+        f"the data say little about {coefficients} beyond {whose} sign: rows are separated, and {whose} size comes "
+        f"from the prior. State one: priors={{{names[0]!r}: Normal(0, ...)}}"
     ]
 
 
 def _separated(fit: FitTables) -> list[str]:
-    """Coefficients of labels and counts that only a weak prior holds back.
+    """Names of coefficients that only a weak prior bounds, for labels and counts.
 
-    Those that are large under their prior are looked at: whether the likelihood rises, or stays, however far one goes.
-    A softmax has a coefficient for each class and is not looked at.
+    A coefficient that is large under its prior is tested: whether the likelihood never falls as it grows. Models with
+    a softmax, which have a coefficient for each class, are not tested.
     """
     model = fit.model
     columns = model.sum.columns
@@ -345,12 +347,12 @@ def _separated(fit: FitTables) -> list[str]:
 
 
 class SeparationTest:
-    """The directions d of the fixed effects in which no row's likelihood falls, as a linear programme.
+    """The directions d of the fixed effects in which the likelihood of no row falls, as a linear programme.
 
-        x'd <= c_k of rows that are at most level k,   x'd >= c_k of rows above it,    -1 <= d <= 1
+        x'd <= c_k for rows of level k or below,   x'd >= c_k for rows above level k,    -1 <= d <= 1
 
-    with c = 0 where there are no cutpoints. A count of 0 is at most that and any other above and below; so is a number
-    of successes between 0 and its trials.
+    with c = 0 if there are no cutpoints. A count of 0 only gives the first inequality, any other count both; so does a
+    number of successes between 0 and its trials.
     """
 
     def __init__(self, model: Model) -> None:
@@ -378,5 +380,5 @@ class SeparationTest:
         towards = np.zeros(self.A.shape[1])
         towards[self.own + j] = -sign
         bounds = [(-1.0, 1.0)] * self.p + [(None, None)] * (self.A.shape[1] - self.p)
-        found = linprog(towards, A_ub=self.A, b_ub=np.zeros(self.A.shape[0]), bounds=bounds)
-        return bool(found.status == 0 and found.fun < -_DIVERGES)
+        result = linprog(towards, A_ub=self.A, b_ub=np.zeros(self.A.shape[0]), bounds=bounds)
+        return bool(result.status == 0 and result.fun < -_DIVERGES)

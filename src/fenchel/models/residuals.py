@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
 
 KINDS = ("quantile", "uniform", "pearson", "deviance", "response")
-_EDGE = 1e-12  # probability: quantile residuals stay finite
-_REACH = 40.0  # how far from eta the eta is looked for that makes y most likely, in units of the scale of eta
-_SHRINKS = 80  # steps of the search for it, each of which leaves 0.62 of an interval
+_EDGE = 1e-12  # distance from 0 and 1 at which probabilities are clipped, so that quantile residuals are finite
+_REACH = 40.0  # distance from eta, in units of its scale, within which the most likely eta is searched
+_SHRINKS = 80  # steps of golden section for it, each of which leaves 0.62 of the interval
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def residuals(fit: FittedModel, kind: str, leave_one_out: bool, rng: Any) -> pd.Series:
-    """One residual for each row of the data, NaN where the row was left out or y is missing."""
+    """Residuals of the rows of the data, NaN if the row was dropped or y is missing."""
     choice("residuals", "kind", kind, KINDS)
     if kind in ("quantile", "uniform"):
         u = uniform_residuals(fit, leave_one_out, rng)
@@ -47,7 +47,7 @@ def residuals(fit: FittedModel, kind: str, leave_one_out: bool, rng: Any) -> pd.
 
 
 def uniform_residuals(fit: FittedModel, leave_one_out: bool, rng: Any) -> np.ndarray:
-    """P(y <= y_n) of each row of the fit, drawn within its stretch."""
+    """P(y <= y_n) of each row of the fit, with a random number within its interval."""
     if leave_one_out:
         below, upto = pit(fit)
     else:
@@ -76,14 +76,14 @@ def _from_mean(fit: FittedModel, kind: str, leave_one_out: bool) -> np.ndarray:
 
 
 def _eta(fit: FittedModel, leave_one_out: bool) -> np.ndarray:
-    """The mean of eta of each row of the fit, from the others or from all."""
+    """Posterior mean of eta at each row of the fit, given the other rows or all rows."""
     return np.asarray(to_numpy(fit.loo().mean)[fit.model.kept] if leave_one_out else to_numpy(fit.posterior.mean))
 
 
 def observed_moments(fit: FittedModel, leave_one_out: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """y, E[y] and sd[y] (N,) of the rows of the fit, NaN where y is missing.
 
-    From the others: of the prediction, what is unknown of eta included. From all: at the mean of eta, as R has them.
+    Given the other rows: of the prediction, with the uncertainty of eta. Given all: at the mean of eta, as in R.
     """
     target, likelihood = fit.model.target, fit.found.likelihood
     if leave_one_out:
@@ -98,7 +98,7 @@ def observed_moments(fit: FittedModel, leave_one_out: bool) -> tuple[np.ndarray,
 def moments(
     likelihood: Likelihood, values: np.ndarray | None, y: np.ndarray, h: np.ndarray, rho: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """y as a number, with its mean and variance where eta ~ N(h, rho); labels by their values."""
+    """y as a number (labels by their values), and its mean and variance for eta ~ N(h, rho)."""
     if values is None and likelihood.support != "levels":
         mean, variance = (np.asarray(f(h, rho)) for f in (likelihood.predictive_mean, likelihood.predictive_variance))
         return y, mean, variance

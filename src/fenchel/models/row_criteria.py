@@ -1,4 +1,4 @@
-"""Criteria of a fitted model over the rows of its data: NaN for those that were left out or are unobserved."""
+"""Criteria and predictive checks over the rows of the data; NaN for rows that were dropped or are unobserved."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from .fitted import FittedModel
 
-# -- Posterior predictive checks: the data of a fit beside data sets that the fitted model makes ---
-_SETS = 100  # data sets that are made
-_CELLS = 20_000_000  # numbers of all data sets: of very many rows fewer sets are made
+# -- Posterior predictive checks: the data and data sets drawn from the fitted model ---------------
+_SETS = 100  # data sets that are drawn
+_CELLS = 20_000_000  # numbers in all data sets; with very many rows fewer sets are drawn
 WORDS = {
     "survival": "The share that lasts longer: of the data by Kaplan and Meier, and the middle 95 % of data sets that "
     "the fitted model makes.",
@@ -49,7 +49,7 @@ WORDS = {
 
 
 def kinds_of(fit: FittedModel) -> tuple[str, ...]:
-    """The checks that suit the response, the best one first."""
+    """The kinds of checks for the response, the default first."""
     return *_suited(fit), *(["pit"] if answers(fit, "loo") else [])
 
 
@@ -67,7 +67,7 @@ def _suited(fit: FittedModel) -> tuple[str, ...]:
 
 
 def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None, by: Any = None) -> Axes:
-    """Data beside what the model makes, in the way that suits the response or in that of ``kind``."""
+    """Plot the data and data sets of the model, by the check ``kind`` or the default for the response."""
     known = kinds_of(fit)
     kind = "groups" if by is not None and kind is None and "groups" in known else kind
     if by is not None and kind != "groups":
@@ -117,7 +117,7 @@ R = TypeVar("R", LeaveOneOut, InformationCriterion, LeaveGroupOut, KFold)
 
 
 def over_rows(fit: FittedModel, found: R, *names: str) -> R:
-    """The same with some fields over all rows of the data."""
+    """The same result with some fields expanded to all rows of the data."""
     n, kept = len(fit.model.data_index), fit.model.kept
     out: dict[str, Any] = {}
     for name in names:
@@ -129,7 +129,7 @@ def over_rows(fit: FittedModel, found: R, *names: str) -> R:
 
 
 def over_data(fit: FittedModel, values: np.ndarray, name: str) -> pd.Series:
-    """Values of the rows of the fit (N,) as a series over all rows of the data, NaN for those left out."""
+    """Values (N,) of the rows of the fit as a series over all rows of the data, NaN for dropped rows."""
     import pandas as pd
 
     out = np.full(len(fit.model.data_index), np.nan)
@@ -138,7 +138,7 @@ def over_data(fit: FittedModel, values: np.ndarray, name: str) -> pd.Series:
 
 
 def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
-    """Leave-one-out, over the hyperparameters too where they are integrated out; or from corrected marginals."""
+    """Leave-one-out scores, over the hyperparameters if they are integrated out; or from corrected marginals."""
     better = fit.answers
     if corrected and fit.integrated is None:
         better = fit.solution.corrected()
@@ -151,7 +151,7 @@ def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
 
 
 def pit(fit: FittedModel) -> Pit:
-    """Where each y of the fit lies in its leave-one-out prediction."""
+    """Probability integral transforms of the rows under leave-one-out prediction."""
     if fit.integrated is not None:
         return fit.integrated.pit()
     if fit.answers is not None and fit.answers.leaves_one_out:
@@ -162,7 +162,7 @@ def pit(fit: FittedModel) -> Pit:
 
 
 def information(fit: FittedModel) -> InformationCriterion:
-    """WAIC, over the hyperparameters too where they are integrated out."""
+    """WAIC, over the hyperparameters if they are integrated out."""
     mixed = fit.integrated
     alone = fit.solution.posterior if fit.answers is None else fit.answers
     parts = () if mixed is None else tuple(zip(mixed.weights, mixed.likelihoods, mixed.answers, strict=True))
@@ -171,13 +171,13 @@ def information(fit: FittedModel) -> InformationCriterion:
 
 
 def groups_left_out(fit: FittedModel, by: Any, **options: Any) -> LeaveGroupOut:
-    """By a column, an array over the rows of the data, or a number of levels of correlation."""
+    """Leave-group-out; groups are a column, an array over the rows of the data, or a number of correlation levels."""
     model = fit.model
     levels = np.ndim(by) == 0 and np.asarray(by).dtype.kind in "iu"
     groups: Any = correlated_rows(fit.solution.posterior, int(by)) if levels else groups_of(fit, "leave_group_out", by)
     options["weights"] = model.target.weights
     if fit.integrated is not None:
-        del options["joint"]  # which the mixture needs in any case
+        del options["joint"]  # the mixture always needs it
         out = leave_group_out_over(fit.integrated, groups, **options)
     else:
         out = leave_group_out(fit.solution, groups, prior=fit.found.prior, **options)
@@ -186,7 +186,7 @@ def groups_left_out(fit: FittedModel, by: Any, **options: Any) -> LeaveGroupOut:
 
 
 def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any) -> KFold:
-    """By refits, with hyperparameters learned or integrated over anew, or as they are."""
+    """K-fold cross-validation by refits, with hyperparameters learned (or integrated) again, or kept."""
     model = fit.model
     method = None if fit.integrated is None or not learn else fit.integrated.method
     groups = None if by is None else groups_of(fit, "k_fold", by)
@@ -201,12 +201,12 @@ def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any)
 
 
 def groups_of(fit: FittedModel, where: str, by: Any) -> np.ndarray:
-    """The number of the group of each row of the fit, by the name of a column or from an array over the data."""
+    """The group number of each row of the fit, from a column or an array over the data."""
     return np.unique(group_labels(fit, where, by), return_inverse=True)[1]
 
 
 def group_labels(fit: FittedModel, where: str, by: Any) -> np.ndarray:
-    """One label a row of the fit, by the name of a column or from an array over the data."""
+    """The label of each row of the fit, from a column or an array over the data."""
     model = fit.model
     by = model.reduction.labels(model, by)
     if isinstance(by, str):

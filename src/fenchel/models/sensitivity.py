@@ -1,10 +1,10 @@
-"""How far answers move with the priors: the posterior under priors half and twice as wide, by weights of draws.
+"""Sensitivity to priors: the posterior under narrower and wider priors, by weights of draws.
 
     w_s = p'(u_s) / p(u_s)          u the hyperparameter, or the coefficients, whose prior is changed
-    p'(log sd) = p(log sd - log c)  of an sd or a range: c times as large;   N(m, (c s)^2) of coefficients
+    p'(log sd) = p(log sd - log c)  for an sd or a range, made c times as large;   N(m, (c s)^2) for coefficients
 
-Draws are of the posterior, hyperparameters with the latents that belong to them; weights are smoothed by Pareto tails,
-and k-hat above 0.7 says that the two posteriors are too far apart for it: fit again with the other prior.
+Draws are from the posterior, hyperparameters jointly with the latents; weights are smoothed by Pareto tails,
+and k-hat above 0.7 means that the two posteriors differ too much for weights: fit again with the other prior.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from .fitted import FittedModel
 
-Change = Callable[[float], np.ndarray]  # log weights of all draws where a prior is c times as wide
+Change = Callable[[float], np.ndarray]  # c -> log weights of all draws if a prior is c times as wide
 
 
 def sensitivity(fit: FittedModel, factors: Sequence[float], size: int, rng: Any) -> pd.DataFrame:
-    """A row for each prior, factor and unknown: its mean and sd, how far the mean moved in sds, and k-hat."""
+    """Table with a row for each prior, factor and unknown: mean, sd, the shift of the mean in sds, and k-hat."""
     import pandas as pd
 
     size = count("sensitivity", "size", size, 200)
@@ -57,7 +57,7 @@ def sensitivity(fit: FittedModel, factors: Sequence[float], size: int, rng: Any)
 
 
 def _unknowns(fit: FittedModel, thetas: np.ndarray, latents: np.ndarray) -> tuple[list[tuple[str, str]], np.ndarray]:
-    """The coefficients and the hyperparameters in words, and draws of them (S, k)."""
+    """Names of the coefficients and hyperparameters, and draws (S, k) of them."""
     rows = tables.coefficient_rows(fit, thetas)
     coefficients = np.asarray(rows.design @ latents.T).T + rows.offset
     names = [(name, "coefficient") for name in tables.names_of(fit.model)]
@@ -67,7 +67,7 @@ def _unknowns(fit: FittedModel, thetas: np.ndarray, latents: np.ndarray) -> tupl
 
 
 def _changes(fit: FittedModel, thetas: np.ndarray, latents: np.ndarray) -> Iterator[tuple[str, Change]]:
-    """Every prior that has a width, and the log weights of the draws where it is wider."""
+    """Every prior with a width, and the log weights of the draws if it is wider."""
     model = fit.model
     variance = np.asarray(model.coefficient_priors.variance, dtype=np.float64)
     own = latents[:, latents.shape[1] - variance.size :]
@@ -83,13 +83,13 @@ def _changes(fit: FittedModel, thetas: np.ndarray, latents: np.ndarray) -> Itera
 
 
 def _of_normals(z: np.ndarray, variance: np.ndarray) -> Change:
-    """Of latents N(0, variance), all of them c times as wide."""
+    """The change if latents N(0, variance) have c times the sd."""
     squares = (z**2 / variance).sum(axis=1)
     return lambda c: np.asarray(0.5 * squares * (1.0 - c**-2) - z.shape[1] * np.log(c))
 
 
 def _of_scale(prior: Density, theta: np.ndarray) -> Change:
-    """Of the log of a size: p'(theta) = p(theta - log c)."""
+    """The change for a log sd or range: p'(theta) = p(theta - log c)."""
 
     def change(c: float) -> np.ndarray:
         return np.array([prior(float(t - np.log(c)))[0] - prior(float(t))[0] for t in theta])

@@ -1,17 +1,17 @@
-"""Priors that a user states by name, and the default ones in words.
+"""Priors that a user states by name, and the table of all priors.
 
 Coefficients: beta_j ~ N(m_j, s_j^2) per unit of its column. Of the scaled column gamma_j = beta_j scale_j has variance
-(s_j scale_j)^2, and its mean enters as a known part of eta, (x_j - centre_j) m_j.
+(s_j scale_j)^2, and its mean is a known part of eta, (x_j - centre_j) m_j.
 
-A likelihood's own parameters, by the words that tables print:
+Parameters of the likelihood, by the names that tables print:
 
-    "noise"                     sd or scale of noise about eta, about where learning starts, which goes with the sd of y
+    "noise"                     sd or scale of noise about eta; its prior is centred at the start of learning
     "size", "shape", "power", "precision", "dispersion", "df", "probability"
     "cutpoints"                 {"first": ..., "step 1": ...}
     "dispersion", "zero"        {column: ...}, of the formulas of these names
 
-Every default is a weak, proper normal density of what is learned: a log, a logit, a coefficient. ``fixed_sd`` reaches
-those of formulas and of the first cutpoint as it reaches the coefficients of the mean.
+Every default is a weak, proper normal density on the scale of learning: a log, a logit, a coefficient. ``fixed_sd``
+also scales the priors of coefficients in ``dispersion=`` and ``zero=`` and of the first cutpoint.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-FLAT = 100.0  # times the default sd: an improper prior has no evidence, and this one moves no digit that is seen
-_MIDDLE = 1.96  # sds either way: 95 % of a normal
-_USUAL = 10.0  # fixed_sd, of which the declared widths are
+FLAT = 100.0  # times the default sd: a flat prior is replaced by this one, since an improper one has no evidence
+_MIDDLE = 1.96  # sds on either side that hold 95 % of a normal
+_USUAL = 10.0  # the fixed_sd to which declared widths refer
 
 
 # -- coefficients and terms -----------------------------------------------------------------------
 def effect_priors(terms: Sequence[Term], asked: Mapping[str, Any], coefficients: Sequence[str]) -> Any:
-    """Those of special terms, as ``SumOfTerms`` takes them; a term goes by its text, or by its column where that is
-    no coefficient.
+    """The priors of special terms for ``SumOfTerms``; a term is named by its text, or by its column if that is
+    not a coefficient.
     """
     out = {}
     for key, given in asked.items():
@@ -51,12 +51,12 @@ def effect_priors(terms: Sequence[Term], asked: Mapping[str, Any], coefficients:
 
 
 def is_coefficient(terms: Sequence[Term], coefficients: Sequence[str], key: Any) -> bool:
-    """Whether a name is that of a coefficient: x of ``x + s(x)``, whose term is s(x)."""
+    """Whether a name is that of a coefficient: x in ``x + s(x)``, whose term is s(x)."""
     return key in coefficients and all(term.name != key for term in terms)
 
 
 def term_named(terms: Sequence[Term], key: Any) -> Term | None:
-    """The term of that text, blanks aside, or the only one over that column."""
+    """The term with this text, ignoring blanks, or the only term over this column."""
     text = "".join(str(key).split())
     for term in terms:
         if term.name == key or "".join(str(term.name).split()) == text:
@@ -71,30 +71,30 @@ def terms_over(terms: Sequence[Term], column: Any) -> list[Term]:
 
 
 def ambiguous(where: str, key: Any, names: Sequence[Any]) -> Refusal:
-    """Of a name that is several terms, where one is asked for."""
+    """The error for a name that several terms have."""
     return problem(where, f"{key!r} is {len(names)} terms", f"one of {', '.join(repr(str(name)) for name in names)}")
 
 
 def spelled_out(asked: Mapping[str, Any], stands_for: Callable[[Any], list[Any]]) -> dict[str, Any]:
-    """Priors by the names of the terms; those named by a text that is several, such as (1|a/b), come first."""
+    """Priors by the names of terms; those of a text for several terms, such as (1|a/b), come first."""
     each = {key: stands_for(key) for key in asked}
     many = {name: asked[key] for key, names in each.items() if len(names) > 1 for name in names}
     return many | {key: given for key, given in asked.items() if len(each[key]) == 1}
 
 
 class FixedPriors:
-    """Priors of the coefficients, those that were stated and the default.
+    """The priors of the coefficients, stated ones and defaults.
 
-    None for a coefficient is flat: a normal a hundred times as wide as the default, so that the evidence stays one.
+    None for a coefficient is flat: a normal a hundred times as wide as the default, so that there is an evidence.
 
     Attributes
     ----------
     variance : array (intercept + p,)
-        Of (c, gamma), the latents behind the fixed effects.
+        Prior variances of (c, gamma), the latents behind the fixed effects.
     mean : array (intercept + p,)
-        Of the coefficients in the user's units, 0 by default and for the intercept, whose mean the model's level is.
+        Prior means of the coefficients in the user's units; 0 by default, and for the intercept (see ``level``).
     stated : dict
-        Coefficient -> its Normal; that of the intercept is where every column is at its mean.
+        Name of a coefficient -> its Normal; that of the intercept refers to the mean of every column.
     flat : set
         The coefficients whose prior is flat.
 
@@ -137,37 +137,37 @@ class FixedPriors:
             self.stated[key] = given
 
     def part(self, j: int) -> str:
-        """What of a coefficient its prior is of, as tables print it."""
+        """The quantity that the prior of a coefficient refers to, for tables."""
         return "at the mean of the columns" if j < self.own else "coefficient"
 
     def offset(self, X: np.ndarray) -> np.ndarray:
-        """What the prior means of the coefficients add to eta (N,) at rows as they come."""
+        """The part of eta (N,) that comes from prior means of the coefficients."""
         given = self.mean[self.own :]
         return (X - self.columns.centre - self.columns.rest) @ given if given.any() else np.zeros(X.shape[0])
 
 
 # -- parameters of the likelihood -----------------------------------------------------------------
 class OwnPriors:
-    """The priors of a likelihood's own parameters, those that were stated and the default ones.
+    """The priors of the parameters of the likelihood, stated ones and defaults.
 
     Parameters
     ----------
     likelihood : Likelihood
     y : array (N,)
-        By which its parameters have bounds.
+        The data, which determine bounds of the parameters.
     asked : mapping
-        What a user states, of coefficients and terms too.
+        All stated priors, also those of coefficients and terms.
     fixed_sd : float
-    columns : names of columns and terms, which come before a word that is the same
+    columns : names of columns and terms, which take precedence over equal names of parameters
 
     Attributes
     ----------
     likelihood : Likelihood, with the priors
     bounds : array (n, 2), of its theta
     names : list of str
-        What ``asked`` may name, one for each entry of the likelihood's theta.
+        The names that ``asked`` may use, one for each entry of the likelihood's theta.
     stated : set of str
-        What it does name.
+        The names that ``asked`` uses.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class OwnPriors:
         self.bounds = likelihood.theta_bounds(y) if entries else np.zeros((0, 2))
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
-        """Name, parameter, prior in words and the middle 95 % of it, for each entry."""
+        """Rows of the table of priors: name, parameter, prior in words and its central 95 % interval."""
         out = []
         for name, entry, (low, high) in zip(self.names, self.likelihood.entries(), self.bounds, strict=True):
             out.append((name, entry.name, *described(entry.prior, scale_of(entry), (float(low), float(high)))))
@@ -198,7 +198,7 @@ class OwnPriors:
 
 
 def _each(key: str, given: Any, entries: Sequence[tuple[int, ThetaEntry]]) -> list[tuple[int, Any]]:
-    """What is given for each entry of a name."""
+    """The stated prior of each entry of a name."""
     names = [e.name for _, e in entries]
     if given is None:
         return [(i, None) for i, _ in entries]
@@ -214,7 +214,7 @@ def _each(key: str, given: Any, entries: Sequence[tuple[int, ThetaEntry]]) -> li
 
 
 def _stated(key: str, entry: ThetaEntry, given: Any) -> Density | None:
-    """The density of theta that a user states; a normal is of what the table says it is of."""
+    """The stated density of theta; a normal refers to the quantity that the table names."""
     if given is None:
         return None
     if isinstance(given, ScalarPrior):
@@ -232,13 +232,13 @@ def _weak(entry: ThetaEntry, fixed_sd: float) -> Normal:
 
 
 def scale_of(entry: ThetaEntry) -> Scale:
-    """How an entry is shown."""
+    """The scale on which an entry is shown."""
     return Scale(entry.name, entry.label, entry.value, 0.0, entry.factor)
 
 
 # -- every prior of a model ------------------------------------------------------------------------------
 def prior_table(model: Model) -> pd.DataFrame:
-    """Every prior in words, with the middle 95 % of it; ``priors={name: {parameter: prior}}`` changes a row."""
+    """Table of all priors with their central 95 % intervals; ``priors={name: {parameter: prior}}`` changes a row."""
     import pandas as pd
 
     from .tables import names_of

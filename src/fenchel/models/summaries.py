@@ -1,4 +1,4 @@
-"""A fitted model as a page of text: the certificate first, the model in words, its tables."""
+"""The text of ``fit.summary()``: the certificate, the model in words and its tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ..terms import Term
 from .capabilities import answers
-from .fit_check import at_once
+from .fit_check import quick_check
 from .proved import evidence_in_words, proof_at_hand
 from .stated_priors import prior_table
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # -- text ---------------------------------------------------------------------------------------------------
 def certificate(fit: FitTables) -> list[str]:
-    """What is proved of the fit, and why it is not where it is not."""
+    """Lines on the certificate of the fit, and on why it did not converge if it did not."""
     sol = fit.solution
     word = "converged" if fit.converged else "NOT CONVERGED"
     relative = sol.gap / max(1.0, abs(sol.elbo))
@@ -34,7 +34,7 @@ def certificate(fit: FitTables) -> list[str]:
 
 
 def between_bounds(fit: FitTables) -> list[str]:
-    """The evidence between two bounds, where they were computed or are cheap; else the call that gives them."""
+    """Lower and upper bound of the evidence, if they are known or cheap; else the call that computes them."""
     closed = fit.found.likelihood.objective.conjugate or bool(fit.approximations)
     if closed or not answers(fit, "evidence_bounds"):
         return []
@@ -45,7 +45,7 @@ def between_bounds(fit: FitTables) -> list[str]:
 
 
 def _bound_in_words(fit: FitTables) -> str:
-    """The larger of two lower bounds of the log evidence: q's, and that with the effects of groups integrated out."""
+    """The larger of two lower bounds of the log evidence: the elbo, and that with groups integrated out."""
     low = -np.inf if fit.answers is None else fit.answers.lower_bound
     if low <= fit.solution.elbo:
         return f"log evidence at least {fit.solution.elbo:.3f}"
@@ -53,7 +53,7 @@ def _bound_in_words(fit: FitTables) -> str:
 
 
 def described(model: Model) -> list[str]:
-    """The model in words: its family, its terms, the rows used and left out."""
+    """The model in words: its family, its terms, and the rows that are used and left out."""
     return [
         f"family: {model.reduction.family_in_words(model)}",
         *(f"{second.word}: {second.parsed.formula}" for second in model.seconds),
@@ -63,14 +63,14 @@ def described(model: Model) -> list[str]:
 
 
 def summary(fit: FitTables) -> str:
-    """A page: the certificate first."""
+    """The summary of a fit, which begins with its certificate."""
     model, word = fit.model, "converged" if fit.converged else "NOT CONVERGED"
     if fit.parts:
         top = f"{word}: two fits that share nothing, gap {fit.gap:.1e} nats, log evidence at least {fit.elbo:.3f}"
         pages = [f"-- {part_title(name)} --\n{summary(part)}" for name, part in fit.parts.items()]
         return "\n\n".join([f"{fit.accuracy}\n{top}", *pages])
     first, *why = fit.engine.certificate(fit)
-    worst = at_once(fit).first
+    worst = quick_check(fit).first
     proof = [first, *(f"  {line}" for line in why), *between_bounds(fit)]
     both = [fit.accuracy, *proof] if fit.converged else [*proof, fit.accuracy]
     lines = [worst, *both] if worst.startswith("CHECK") and fit.converged else [*both, worst]
@@ -95,7 +95,7 @@ def summary(fit: FitTables) -> str:
 
 
 def held_in_words(fit: FitTables) -> str:
-    """Which hyperparameters the answers of a fit are at, and which of the likelihood's own they are over."""
+    """At which hyperparameters the results hold, and which parameters of the likelihood they are averaged over."""
     likelihood = fit.found.likelihood
     own = " and ".join(dict.fromkeys(entry.word for entry in likelihood.entries()))
     cure = 'fit(integrate="auto") has it'
@@ -111,12 +111,12 @@ def held_in_words(fit: FitTables) -> str:
 
 
 def part_title(part: str) -> str:
-    """What a part of a hurdle is called."""
+    """The title of a part of a hurdle."""
     return {"count": "counts above 0", "zero": "zeros"}.get(part, part)
 
 
 def _far_from_zero(term: Term) -> list[str]:
-    """Why the sd and the correlations of an intercept are hard to read."""
+    """A remark on the sd of an intercept at 0 of a column that is far from the data."""
     return [
         f"{term.name}: 'sd intercept' is where {name} is 0, and the data have {low:.10g} to {high:.10g}: read those "
         "at its mean."

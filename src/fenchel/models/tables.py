@@ -1,7 +1,7 @@
 """Tables of a fitted model as pandas frames: coefficients, effects and hyperparameters.
 
-lower, upper     quantiles of each marginal,   P(> 0) by its distribution function
-ratio            exp of its median, which is the median of exp, between exp(lower) and exp(upper)
+lower, upper     quantiles of each marginal,   P(> 0) from its distribution function
+ratio            exp(median), which is the median of exp, with the interval from exp(lower) to exp(upper)
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     from .model import Model
 
 INTERCEPT = "Intercept"
-_NET = 512  # points of a fixed net, for intervals of hyperparameters
-_THETAS = 8192  # draws of theta, for the table of hyperparameters of an integrated fit
+_NET = 512  # quasi-random points for intervals of hyperparameters
+_THETAS = 8192  # draws of theta for the table of hyperparameters of an integrated fit
 
 
 # -- tables of marginals ------------------------------------------------------------------------------------
 def marginal_table(
     name: Any, labels: list[Any], found: Marginals, ratio: str | None, level: float = 0.95, n: Any = None
 ) -> pd.DataFrame:
-    """Mean, sd and interval of marginals, one row an entry of ``labels``; ``name`` is that of the index.
+    """Table of mean, sd and interval of marginals, with a row for each of ``labels`` and an index called ``name``.
 
-    Where exp(effect) has a name, ``ratio`` ("odds_ratio"): its median, its interval ("or_lower", "or_upper") and its
-    probability to exceed 1.
+    If exp(effect) has a name, ``ratio`` ("odds_ratio"), its median, interval ("or_lower", "or_upper") and
+    probability of exceeding 1 are added.
     """
     pd = optional("effects", "pandas")
     if not 0.0 < level < 1.0:
         raise problem("effects", f"level = {level!r}", "a probability between 0 and 1")
     mean, sd, ends = to_numpy(found.mean), to_numpy(found.sd), to_numpy(found.interval(level))
     columns = {"mean": mean, "sd": sd, "lower": ends[:, 0], "upper": ends[:, 1]}
-    zero = (sd == 0.0) & (mean == 0.0)  # for certain: on neither side of 0
+    zero = (sd == 0.0) & (mean == 0.0)  # exactly 0, so on neither side of it
     above = np.where(zero, 0.5, 1.0 - to_numpy(found.cdf(0.0)))
     if ratio is None:
         columns["p_above_0"] = above
@@ -69,7 +69,7 @@ def marginal_table(
 
 
 def initials(word: str) -> str:
-    """Of the name of a ratio, as its interval has them: "or" of "odds_ratio".
+    """The initials of the name of a ratio, for the columns of its interval: "or" for "odds_ratio".
 
     Examples
     --------
@@ -81,7 +81,7 @@ def initials(word: str) -> str:
 
 
 def over_predictors(fit: FitTables, found: Marginals, table: Callable[[Marginals], pd.DataFrame]) -> pd.DataFrame:
-    """A table of marginals; where each class has a predictor of its own, one table a class below another."""
+    """A table of marginals; with a predictor for each class the tables of the classes are stacked."""
     import pandas as pd
 
     names = fit.model.reduction.predictors(fit.model)
@@ -93,7 +93,7 @@ def over_predictors(fit: FitTables, found: Marginals, table: Callable[[Marginals
 
 @dataclass(frozen=True)
 class OnePredictor(MarginalAnswers):
-    """The marginals of one of several predictors: entry ``c`` of unknowns (N, C)."""
+    """The marginals of one of several predictors: column ``c`` of unknowns (N, C)."""
 
     every: Marginals
     c: int
@@ -128,7 +128,7 @@ class OnePredictor(MarginalAnswers):
 
 
 def over_parts(fit: FitTables, table: Callable[[FitTables], pd.DataFrame]) -> pd.DataFrame:
-    """A table of a fit; where it has parts, those of the parts below one another, empty ones left out."""
+    """A table of a fit; for a fit with parts the non-empty tables of the parts, stacked."""
     import pandas as pd
 
     if not fit.parts:
@@ -140,12 +140,12 @@ def over_parts(fit: FitTables, table: Callable[[FitTables], pd.DataFrame]) -> pd
 
 # -- coefficients -------------------------------------------------------------------------------------------
 def names_of(model: Model) -> list[str]:
-    """Of the coefficients, the intercept first where there is one."""
+    """The names of the coefficients, the intercept first if there is one."""
     return [*([INTERCEPT] if model.sum.intercept else []), *model.sum.fixed_names]
 
 
 def coefficients(fit: FitTables, level: float = 0.95) -> pd.DataFrame:
-    """Mean, sd, interval; the median of exp(coefficient) where it has a name."""
+    """Table of the coefficients: mean, sd, interval, and the median of exp(coefficient) if it has a name."""
     from .predictions import marginals
 
     names = names_of(fit.model)
@@ -156,7 +156,7 @@ def coefficients(fit: FitTables, level: float = 0.95) -> pd.DataFrame:
 
     def table(one: Marginals) -> pd.DataFrame:
         out = marginal_table(None, names, one, ratio, level)
-        if ratio == "hazard_ratio" and INTERCEPT in names:  # the log of a hazard, and of no ratio
+        if ratio == "hazard_ratio" and INTERCEPT in names:  # exp(intercept) is a hazard, not a ratio
             short = initials(ratio)
             out.loc[INTERCEPT, [ratio, f"{short}_lower", f"{short}_upper", "p_above_1"]] = np.nan
         return out
@@ -165,7 +165,7 @@ def coefficients(fit: FitTables, level: float = 0.95) -> pd.DataFrame:
 
 
 def covariance(fit: FitTables) -> pd.DataFrame:
-    """Of the coefficients (p, p)."""
+    """Posterior covariance matrix (p, p) of the coefficients."""
     import pandas as pd
 
     weights = np.ones(1) if fit.mixture is None else fit.mixture.weights
@@ -185,7 +185,7 @@ def fixed_moments(fit: FitTables) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _known_part(fit: FitTables, shift: float) -> np.ndarray:
-    """What the coefficients are above the latents behind them: prior means, and the level of the intercept."""
+    """Coefficients minus the latents behind them: prior means, and the level of the intercept."""
     model = fit.model
     out = model.coefficient_priors.mean.copy()
     if model.sum.intercept:
@@ -195,9 +195,9 @@ def _known_part(fit: FitTables, shift: float) -> np.ndarray:
 
 
 def coefficient_rows(fit: FitTables, thetas: np.ndarray | None = None) -> NewRows:
-    """The coefficients as rows of a design over the latents (p, L), and what they are above those (p,).
+    """The coefficients as rows (p, L) of a design over the latents plus an offset (p,).
 
-    With ``thetas`` (m, n) the offset (m, p) is that of each of them, whose likelihood says how eta is reported.
+    With ``thetas`` (m, n) the offset (m, p) is that at each theta, whose likelihood determines how eta is reported.
     """
     sum_ = fit.model.sum
     A, _ = fit.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))
@@ -210,7 +210,7 @@ def coefficient_rows(fit: FitTables, thetas: np.ndarray | None = None) -> NewRow
 
 # -- effects ------------------------------------------------------------------------------------------------
 class Effects(Mapping[Any, Any]):
-    """The special terms of a fitted model as frames, each made when it is asked for."""
+    """The special terms of a fitted model as frames, each made when it is read."""
 
     def __init__(self, fit: FitTables) -> None:
         self._fit = fit
@@ -244,7 +244,7 @@ class Effects(Mapping[Any, Any]):
         return over_predictors(fit, fit.posterior.at(design=design), table)
 
     def term(self, key: Any) -> Term | None:
-        """The term of that name, or the only one over that column."""
+        """The term with this name, or the only term over this column."""
         return term_named(self._fit.model.sum.effects, key)
 
     def _no_term(self, key: Any) -> KeyError:
@@ -269,12 +269,12 @@ class Effects(Mapping[Any, Any]):
 
 # -- hyperparameters ----------------------------------------------------------------------------------------
 def hyperparameters(fit: FitTables) -> pd.DataFrame:
-    """By term and parameter: the value, and a 95 % interval by the evidence about its mode.
+    """Table by term and parameter: the value, and a 95 % interval from the evidence about its mode.
 
-    Draws of theta are standard normal in the coordinates of the mode (``hyperparameters/mode.py``): H says how the
-    entries go together, the fall of the evidence how far each side reaches. A log sd has the longer tail to the left
-    where data hardly tell an effect from none, and to the right where groups are few. Cutpoints at x = 0 move with
-    theta by ``moves`` and have the sd of the coefficients beside that.
+    Draws of theta are standard normal in the coordinates of the mode (``hyperparameters/mode.py``): the curvature gives
+    the correlations, the fall of the evidence the width on either side. A log sd has a longer left tail if the data
+    hardly determine whether there is an effect, and a longer right tail with few groups. Cutpoints at x = 0 move with
+    theta by ``moves`` and have the sd of the coefficients in addition.
     """
     rows, mode = described_theta(fit, fit.theta), fit.theta_mode
     ends = np.full((len(rows), 2), np.nan)
@@ -291,7 +291,7 @@ def hyperparameters(fit: FitTables) -> pd.DataFrame:
 
 
 def integrated_hyperparameters(fit: FitTables, mixture: Integrated) -> pd.DataFrame:
-    """The posterior of the hyperparameters of an integrated fit: its mode, mean, sd, median and interval."""
+    """Table of the hyperparameters of an integrated fit: mode, mean, sd, median and interval."""
     shifts, at_peak = None, None
     if moves_cutpoints(fit.model):
         answers = [part.solution if part.answers is None else part.answers for part in fit.components]
@@ -314,7 +314,7 @@ def integrated_hyperparameters(fit: FitTables, mixture: Integrated) -> pd.DataFr
 
 
 def parameter_frame(rows: list[tuple[str, str, float]], **columns: np.ndarray) -> pd.DataFrame:
-    """What ``described_theta`` says as a frame, with further columns."""
+    """The result of ``described_theta`` as a frame, with further columns."""
     import pandas as pd
 
     index = None
@@ -332,13 +332,13 @@ def values_at(fit: FitTables, thetas: np.ndarray, levels: Iterable[float | None]
 
 
 def normal_net(d: int) -> np.ndarray:
-    """Standard normals (m, d) of a fixed net, as many below 0 as above."""
+    """Quasi-random standard normals (m, d), symmetric about 0."""
     cells = qmc.Halton(d, scramble=False).random(_NET)
-    return ndtri((cells + 0.5 / _NET) % 1.0)  # their middles
+    return ndtri((cells + 0.5 / _NET) % 1.0)  # the midpoints of the cells
 
 
 def evidence_of(fit: FitTables) -> Evidence:
-    """The evidence as a function of theta, starting where the fit stands."""
+    """The evidence as a function of theta, warm-started at the fit."""
     target, family = fit.model.target, fit.model.sum.family()
     out = Evidence(fit.found.likelihood, family, target.y, weights=target.weights, tol=1e-13, own=True)
     out.begin(fit.solution)
@@ -346,7 +346,7 @@ def evidence_of(fit: FitTables) -> Evidence:
 
 
 def theta_mode(fit: FitTables) -> Mode:
-    """The evidence about its mode, and how cutpoints that are stated at x = 0 move with theta."""
+    """The evidence about its mode, and how cutpoints at x = 0 change with theta."""
     ask = None
     if moves_cutpoints(fit.model):
         ask = lambda solution: cutpoint_shift(fit, solution)[0]
@@ -354,7 +354,7 @@ def theta_mode(fit: FitTables) -> Mode:
 
 
 def described_theta(fit: FitTables, theta: np.ndarray, level: float | None = None) -> list[tuple[str, str, float]]:
-    """theta in words, sds rather than precisions and variances; cutpoints at x = 0, ``level`` above those as fitted
+    """theta in the units of users: sds, not variances; cutpoints at x = 0, which are ``level`` above the fitted ones
     (default: the fit's own shift).
     """
     terms = fit.model.sum.thetas(theta)
@@ -374,7 +374,7 @@ def described_theta(fit: FitTables, theta: np.ndarray, level: float | None = Non
 
 
 def _between_levels(model: Model, rows: list[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
-    """Cutpoints by the levels of y on either side of them: "low|medium"."""
+    """Names of cutpoints by the levels of y on either side: "low|medium"."""
     labels = model.target.labels
     if not model.ordered or labels is None:
         return rows
@@ -384,6 +384,6 @@ def _between_levels(model: Model, rows: list[tuple[str, str, float]]) -> list[tu
 
 
 def likelihood_at(fit: FitTables, theta: np.ndarray) -> Likelihood:
-    """With its own part of theta, the last."""
+    """The likelihood with its parameters, which are the last entries of theta."""
     own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
     return fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood

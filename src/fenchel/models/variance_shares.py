@@ -1,4 +1,4 @@
-"""How much of the variance of y each part of a model explains, on the scale of eta: R^2, ICC and shares.
+"""Shares of variance that the parts of a model explain, on the scale of eta; R^2 and ICC.
 
     fixed        variance over the rows of X b
     a term       of groups: the mean over the rows of z' S(theta) z, S the covariance of a group's effects;
@@ -8,8 +8,8 @@
     R2 marginal = fixed / total,   R2 conditional = (total - residual) / total,   ICC = groups / (groups + residual)
 
 Nakagawa and Schielzeth (2013), with slopes as Johnson (2014) has them and the residuals of Nakagawa, Johnson and
-Schielzeth (2017). Estimates are at the means of the coefficients and the values of the hyperparameters, intervals are
-those of draws of all of them.
+Schielzeth (2017). Estimates are at the means of the coefficients and the values of the hyperparameters; intervals come
+from draws of all of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class VarianceParts:
         return [FIXED, *(str(term.name) for term in self.terms), RESIDUAL]
 
     def at(self, latents: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Of one draw: fixed, each term, residual."""
+        """The variances for one draw: fixed, each term, residual."""
         X = self.fixed @ latents[self.begins[-1] :]
         known = np.asarray(self.fit.model.sum.offset, dtype=np.float64)
         offset = np.broadcast_to(known, (len(self.fit.model.kept),))[self.seen]
@@ -57,7 +57,7 @@ class VarianceParts:
             for k, (term, own) in enumerate(self.fit.model.sum.thetas(theta))
         ]
         whole = X + self.fit.model.coefficient_priors.offset(self.fit.model.sum.X)[self.seen]
-        fixed = float(np.var(whole - whole[0], ddof=1)) if X.size > 1 else 0.0  # 0 of an intercept alone
+        fixed = float(np.var(whole - whole[0], ddof=1)) if X.size > 1 else 0.0  # 0 for an intercept alone
         own = tables.likelihood_at(self.fit, theta).take(self.seen)
         return np.array([fixed, *each, own.link_variance(X + offset, sum(each))])
 

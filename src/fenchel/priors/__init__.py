@@ -1,4 +1,7 @@
-"""Priors: ``base`` is the contract; one structure a file."""
+"""Gaussian priors of the latents: ``DenseCovariance``, ``SparsePrecision``, ``Features``, ``InducingPoints``.
+
+``base.py`` has the contract; each structure has a file of its own.
+"""
 
 from .base import Factor, NewRows, Predictors, Prior, PriorAdjoint
 from .inducing import InducingPoints

@@ -1,10 +1,9 @@
-"""Priors given by their latents: z ~ N(mean, Sigma), eta = design z + offset.
+"""Priors given by the distribution of their latents: z ~ N(mean, Sigma), eta = design z + offset.
 
-``DenseCovariance`` uses its matrix as it is: nothing is inverted, no jitter is added, and a kernel matrix that is
-singular up to rounding (equal inputs, long length scales) is welcome. ``Features`` are linear models with Gaussian
-weights: Bayesian generalised linear models and random features. Either works with N x N or with L x L matrices,
-whichever are smaller; the answers are the same. ``LatentPrior`` holds what they and ``SparsePrecision`` share: the
-checks and one layout for all.
+``DenseCovariance`` uses its matrix as it is: it is not inverted and no jitter is added, so a kernel matrix may be
+singular up to rounding (equal inputs, long length scales). ``Features`` are linear models with Gaussian weights:
+Bayesian generalised linear models and random features. Both compute with N x N or with L x L matrices, whichever are
+smaller, and give the same results. ``LatentPrior`` is their base class and that of ``SparsePrecision``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .weightspace import WeightPredictors
 
 
 class LatentPrior(Prior, Stated):
-    """A prior given by its latents: what its kinds share."""
+    """Base class of priors that are given by their latents: checks, and the layout of blocks."""
 
     mean: np.ndarray
     design: Design
@@ -48,11 +47,11 @@ class LatentPrior(Prior, Stated):
         offset: ArrayLike,
         extra_variance: ArrayLike,
     ) -> None:
-        """Check what does not depend on the observations: the design beside ``like``, and a mean for each latent."""
+        """Check and store the design and the mean; ``like`` is an array of the library and device to use."""
         where = type(self).__name__
         self.design = checked_design(where, design, like, n_latents)
         if isinstance(self.design, (Dense, Sparse)):
-            self.restate(design=self.design.X)  # the matrix in use: the one given need not be kept beside it
+            self.restate(design=self.design.X)  # keep the converted matrix rather than both
         self.mean = finite(where, "mean", numeric(where, "mean", mean))
         L = self.design.shape[1]
         if self.mean.ndim > 2 or (self.mean.ndim >= 1 and self.mean.shape[0] != L):
@@ -64,14 +63,14 @@ class LatentPrior(Prior, Stated):
         return self.design.shape[0]
 
     def seen(self, n: int, C: int, latents: Callable[[int, Array], Latents], own: int | None = None) -> Seen:
-        """These latents met by N observations of C predictors; ``latents`` makes those of a block from its mean.
+        """The latents together with n observations of C predictors; ``latents(b, mean)`` makes those of a block.
 
-        ``own``: how many covariances the user gave, one for each predictor; None for one that all share.
+        ``own``: the number of covariances if each predictor has its own; None if all share one.
         """
         where, rows, L = type(self).__name__, self.n_rows, self.design.shape[1]
         correlated = C > 1 and rows == n * C and own is None
         if not correlated and rows != n:
-            wanted = f"{n} rows, one an observation" + (f", or {n * C} for correlated predictors" if C > 1 else "")
+            wanted = f"{n} rows, one per observation" + (f", or {n * C} for correlated predictors" if C > 1 else "")
             raise problem(
                 where, f"the prior has {rows} rows and y has {n} observations", wanted, "Check the lengths of y and W."
             )
@@ -80,14 +79,14 @@ class LatentPrior(Prior, Stated):
         n_blocks, mean = 1 if correlated else C, self.mean
         if mean.ndim == 2 and mean.shape[1] != n_blocks:
             raise problem(where, f"mean has shape {mean.shape}", f"a number, ({L},) or ({L}, {n_blocks})")
-        made: dict[tuple[int, bytes], Latents] = {}  # blocks with the same latents share them
+        known: dict[tuple[int, bytes], Latents] = {}  # blocks with equal means and covariances share their latents
         blocks = []
         for b in range(n_blocks):
             m = np.broadcast_to(mean if mean.ndim < 2 else mean[:, b], (L,)).copy()
             key = (0 if own is None else b, m.tobytes())
-            if key not in made:
-                made[key] = latents(b, asarray(m, self.like))
-            blocks.append(made[key])
+            if key not in known:
+                known[key] = latents(b, asarray(m, self.like))
+            blocks.append(known[key])
         extra = checked_per_row(where, "extra_variance", self.extra_variance, n, C)
         if (extra < 0.0).any():
             raise problem(where, f"extra_variance reaches {extra.min():g}", "variances >= 0")
@@ -102,18 +101,18 @@ class LatentPrior(Prior, Stated):
 
 
 def checked_design(where: str, design: Any, like: Array | None, n_latents: int | None) -> Design:
-    """W beside ``like``; the identity where no design is given and the latents are known."""
+    """The design W in the array library of ``like``; without one the identity, if the number of latents is known."""
     if design is None and n_latents is not None:
         return Identity(n_latents, HOST if like is None or is_numpy(like) else like)
     W = as_design(design, like, where)
     if len(W.shape) != 2 or 0 in W.shape or (n_latents is not None and W.shape[1] != n_latents):
-        wanted = "(N, L)" if n_latents is None else f"(N, {n_latents}): one column a latent"
-        raise problem(where, f"design has shape {tuple(W.shape)}", wanted, "One row of W a predictor.")
+        wanted = "(N, L)" if n_latents is None else f"(N, {n_latents}): one column per latent"
+        raise problem(where, f"design has shape {tuple(W.shape)}", wanted, "W has one row per predictor.")
     return W
 
 
 def checked_per_row(where: str, name: str, value: ArrayLike, n: int, C: int) -> np.ndarray:
-    """A number, (N,) or (N, C) as (N, C), finite."""
+    """Check that a number, (N,) or (N, C) is finite, and return it as an array (N, C)."""
     out = finite(where, name, numeric(where, name, value))
     if out.ndim == 1:
         out = out[:, None]
@@ -123,7 +122,7 @@ def checked_per_row(where: str, name: str, value: ArrayLike, n: int, C: int) -> 
 
 
 def in_smaller_space(seen: Seen, coupled: bool) -> RowPredictors | WeightPredictors:
-    """N x N or L x L, whichever is cheaper; a softmax over independent predictors needs (C L) x (C L) of weights."""
+    """Predictors with N x N or L x L matrices, whichever is cheaper; a softmax couples the weights: (C L) x (C L)."""
     W = seen.designs[0]
     if 2 * W.shape[1] * (len(seen.latents) if coupled else 1) <= W.shape[0]:
         return WeightPredictors(seen)
@@ -131,21 +130,24 @@ def in_smaller_space(seen: Seen, coupled: bool) -> RowPredictors | WeightPredict
 
 
 class DenseCovariance(LatentPrior):
-    """A Gaussian prior given by its covariance matrix.
+    """A Gaussian prior given by its covariance matrix: z ~ N(mean, covariance), eta = design z + offset.
 
     Parameters
     ----------
     covariance : array (L, L) or (C, L, L)
-        Symmetric positive semidefinite. One for all predictors of an observation, or C own ones. With several
-        predictors a matrix of N*C rows (observation by observation) makes them correlated a priori. numpy, torch or
-        cupy: the computation runs where it lives. It is referred to, not copied.
-    mean : float, array (L,) or (L, C)
+        Symmetric positive semidefinite, and possibly singular: one matrix for all C predictors of an observation, or
+        one for each. With several predictors a matrix of N * C rows (observation by observation) correlates them.
+        Arrays of numpy, torch or cupy; the fit runs on their device. The matrix is not copied.
+    mean : float or array (L,) or (L, C), default 0.0
+        Prior mean of the latents.
     design : array (N, L), scipy sparse or ``linalg.design.Design``, optional
-        W; without it every latent is a predictor. N*C rows make the predictors correlated.
-    offset : float, array (N,) or (N, C)
-    extra_variance : float, array (N,) or (N, C)
-        Variance of each eta that the latents do not explain, as where few inducing points stand for many: it is in what
-        the likelihood expects, and q leaves it as it is.
+        The matrix W. Default: the identity, so that every latent is a predictor. With N * C rows the predictors of an
+        observation are correlated.
+    offset : float or array (N,) or (N, C), default 0.0
+        Added to eta.
+    extra_variance : float or array (N,) or (N, C), default 0.0
+        Prior variance of each eta that the latents do not explain, as under inducing points. The likelihood averages
+        over it, and the fit does not change it.
 
     Examples
     --------
@@ -170,7 +172,7 @@ class DenseCovariance(LatentPrior):
     def trusted(
         cls, covariance: Array, mean: ArrayLike = 0.0, design: Any = None, offset: ArrayLike = 0.0
     ) -> DenseCovariance:
-        """Without the checks of the covariance: for a kernel that is known to be one, at the price of nothing."""
+        """A prior whose covariance is not checked, for kernels that are known to be positive semidefinite."""
         out = cls.__new__(cls)
         out.covariance = covariance
         out.place(out.covariance, out.covariance.shape[-1], mean, design, offset, 0.0)
@@ -178,7 +180,7 @@ class DenseCovariance(LatentPrior):
         return out
 
     def scaled(self, factor: float) -> DenseCovariance:
-        """The same prior with its covariance multiplied by ``factor`` > 0; checked already, so not checked again."""
+        """The same prior with its covariance multiplied by ``factor`` > 0."""
         out = copy.copy(self)
         out.covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
         out.restate(covariance=out.covariance)
@@ -223,7 +225,7 @@ class DenseCovariance(LatentPrior):
 
 
 def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Array:
-    """A finite, symmetric, positive semidefinite float64 matrix (or a stack of them), or the sentence why not."""
+    """Check that a matrix (or a stack of them) is finite, symmetric and positive semidefinite; return it as float64."""
     if namespace(value) is np:
         single = getattr(value, "dtype", None) == np.float32
         hint = "A sparse precision or a covariance must be given as a dense array here."
@@ -261,18 +263,18 @@ def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Arra
 
 
 class Features(LatentPrior):
-    """Weights with a Gaussian prior on given features.
+    """The prior of a linear model: weights z ~ N(mean, variance) on given features, eta = design z + offset.
 
     Parameters
     ----------
     design : array (N, L), scipy sparse or ``linalg.design.Design``
-        W, one row a predictor. Several predictors of an observation share it, each with weights of its own; N*C rows
-        (observation by observation) with one common set of weights make them correlated.
-    variance : float, array (L,) or (L, L)
-        Prior variance of the weights: common, one each, or a full covariance.
-    mean : float, array (L,) or (L, C)
-    offset : float, array (N,) or (N, C)
-    extra_variance : float, array (N,) or (N, C)
+        The features, one row per observation. C predictors of an observation share it and have C sets of weights; with
+        N * C rows (observation by observation) they share one set of weights and are correlated.
+    variance : float or array (L,) or (L, L), default 1.0
+        Prior variance of the weights: common, one for each, or a covariance matrix.
+    mean : float or array (L,) or (L, C), default 0.0
+        Prior mean of the weights.
+    offset, extra_variance
         As in ``DenseCovariance``.
 
     Examples
@@ -309,7 +311,7 @@ class Features(LatentPrior):
             self.variance = asarray(np.broadcast_to(v, (L,)).copy(), self._like)
 
     def reweighted(self, variance: np.ndarray) -> Features:
-        """The same design with other variances (L,) > 0; checked already, so not checked again."""
+        """The same prior with other variances (L,) > 0, which are not checked."""
         out = copy.copy(self)
         out.variance = asarray(np.array(variance, dtype=np.float64), self._like)
         out.restate(variance=out.variance)
@@ -343,12 +345,12 @@ class Features(LatentPrior):
         return f"Features({self.n_rows} rows, {self.design.shape[1]} weights)"
 
 
-# -- Constraints C x = 0 that hold a sparse prior, as a user gives them --------------------------
-_APART = 1e-6  # of the square of a row of length 1 outside the span of others, above which rows are independent
+# -- Linear constraints C x = 0 of a sparse prior ------------------------------------------------
+_APART = 1e-6  # squared distance of a unit row from the span of the others from which rows count as independent
 
 
 def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:
-    """C (k, L), its rows scaled to length 1 and independent."""
+    """Check that constraints are independent, and return C (k, L) with rows of length 1."""
     L = Q.shape[0]
     if isinstance(constraints, str):
         choice("SparsePrecision", "constraints", constraints, ("sum-to-zero",))
@@ -367,10 +369,9 @@ def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:
 
 
 def _sums(Q: Any) -> sp.csr_array:
-    """A row for each connected component of Q.
+    """Sum-to-zero constraints: one row for each connected component of Q.
 
-    Where every latent stands alone, as under a diagonal precision, they sum to zero together: a sum of one would hold
-    each of them at 0.
+    If Q is diagonal there is one constraint on the sum of all latents, since a constraint for each would fix it at 0.
     """
     parts, label = sp.csgraph.connected_components(Q, directed=False)
     if parts == label.size and (Q.diagonal() > 0.0).all():
@@ -379,7 +380,7 @@ def _sums(Q: Any) -> sp.csr_array:
 
 
 def _unit_rows(C: sp.csr_array) -> sp.csr_array:
-    """Each row divided by its length, of which a row of zeros has none; by its largest entry first, for squares."""
+    """Rows scaled to length 1 (a row of zeros stays); they are first divided by the largest entry, against overflow."""
     for size in (lambda values: np.abs(values).max(initial=0.0), np.linalg.norm):
         each = np.array([size(values) for values in np.split(C.data, C.indptr[1:-1])])
         C = sp.csr_array(
@@ -390,7 +391,7 @@ def _unit_rows(C: sp.csr_array) -> sp.csr_array:
 
 
 def _independent(C: sp.csr_array) -> bool:
-    """Whether rows of length 1 are: by C C' where that says so beyond doubt, else by their singular values."""
+    """Whether unit rows are linearly independent: by the pivots of C C', or if those are small by singular values."""
     if (np.diff(C.indptr) == 0).any():
         return False
     products = symmetric_csc(C @ C.T)

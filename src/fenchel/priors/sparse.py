@@ -1,4 +1,4 @@
-"""A sparse prior precision: z ~ N(mean, Q^-1), eta = design z + offset. Nothing dense in N or L is ever formed.
+"""A sparse prior precision: z ~ N(mean, Q^-1), eta = design z + offset. No dense matrix of size N or L is formed.
 
     A = Q + W' Lam W = L L',    log|B| = log|A| - log|Q|,    V = A^-1 (eq:Vstar),    rho_n = (W A^-1 W')_nn
 
@@ -42,23 +42,24 @@ _STEEP = 150.0  # multiplications of a factorisation for each entry of L, of whi
 
 
 class SparsePrecision(LatentPrior):
-    """A Gaussian prior given by its sparse precision matrix.
+    """A Gaussian prior given by its sparse precision matrix: z ~ N(mean, precision^-1), eta = design z + offset.
 
     Parameters
     ----------
     precision : scipy sparse (L, L)
-        Symmetric positive definite, both triangles stored.
-    mean : float, array (L,) or (L, C)
+        Symmetric positive definite, with both triangles stored; singular if ``constraints`` fix its null space, as for
+        random walks and ICAR.
+    mean : float or array (L,) or (L, C), default 0.0
+        Prior mean of the latents.
     design : scipy sparse or array (N, L), optional
-        W; without it every latent is a predictor. Several predictors of an observation have independent latents with
-        this precision each; N*C rows (observation by observation) share one set of latents and are correlated.
-    offset : float, array (N,) or (N, C)
-    constraints : "sum-to-zero", array or scipy sparse (k, L), optional
-        C with C (z - mean) = 0. A precision that is singular (intrinsic: a random walk, an ICAR) is welcome if the
-        constraints fix its null space. "sum-to-zero" is one constraint for each connected component of the precision;
-        where every latent stands alone (a diagonal precision) it is one over all of them.
-    extra_variance : float, array (N,) or (N, C)
+        The matrix W. Default: the identity, so that every latent is a predictor. C predictors of an observation have
+        independent latents with this precision; with N * C rows (observation by observation) they share one set of
+        latents and are correlated.
+    offset, extra_variance
         As in ``DenseCovariance``.
+    constraints : "sum-to-zero", array or scipy sparse (k, L), optional
+        A matrix C with C (z - mean) = 0. "sum-to-zero": one constraint for each connected component of the precision,
+        or one for all latents if it is diagonal.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How the dual is minimised: ``base`` is the contract; one solver a file."""
+"""Solvers: ``base.py`` has the contract; each solver has a file of its own."""
 
 from ..row_scores import LeaveOneOut
 from .base import Accuracy, Ending, Finisher, Outcome, Solver, Stopping, Trace

@@ -1,7 +1,7 @@
-"""The contract of a solver: a problem and a start in, where it ended and why out.
+"""The contract of a solver, the endings of its runs, their trace and the stopping rule.
 
-A solver is three parts that know nothing of each other: a direction, a search along it, and the rule that stops. Every
-solver keeps a ``Trace``, stops on the relative duality gap and says how it ended by an ``Ending``.
+A solver has three independent parts: a direction, a search along it, and the stopping rule. Every solver keeps a
+``Trace``, stops on the relative duality gap and reports how it ended by an ``Ending``.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from ..posterior import Posterior
 from ..problem import DualPoint, Problem
 from .initial_point import levelled
 
-ARMIJO = 1e-4  # share of the promised progress that a step must keep: small, so that only a step that fails is refused
-SLOW = 0.3  # a step that leaves more than this share of the gap is slow; Newton's leave its square
-SLOW_STEPS = 2  # after so many, Newton's system is no longer simplified: its simplification may be why
-ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
-PATIENCE = 8  # steps without a new best before a search goes back to it
+ARMIJO = 1e-4  # share of the predicted progress that a step must reach; small, so that only failing steps are refused
+SLOW = 0.3  # a step after which more than this share of the gap remains is slow; a Newton step leaves its square
+SLOW_STEPS = 2  # slow steps after which Newton's system is no longer simplified
+ROUNDING = 1e-10  # predicted decrease, relative to |dual|, below which a step is judged by the gap
+PATIENCE = 8  # steps without a new best point before a search returns to the best one
 _ASK_FOR_LESS = (
-    " of it; ask for a larger tol, or give the likelihood more noise or the prior less variance in the directions that "
-    "the data do not tell"
+    " of it; use a larger tol, or give the likelihood more noise or the prior less variance in the directions that "
+    "the data do not determine"
 )
 
 
 @dataclass(frozen=True)
 class Ending(Stated):
-    """The end of a run: a code that programs read, the numbers that decided, and the sentence they make for people.
+    """How a run ended: a code for programs, the numbers that decided, and the sentence that they make.
 
     Attributes
     ----------
     code : str
-        "converged"; "stationary", converged to where another stationary point may be better; "callback", stopped by the
-        user; "steered", near enough to steer a search; all others did not converge: "max_iter", "stagnated" (nothing
-        improves in double precision), "stalled" (a line search), "rounding" (the optimum is reached, but rounding has
-        blurred the elbo), or a solver's own.
+        "converged"; "stationary" (converged, but another stationary point may be better); "callback" (stopped by the
+        user); "steered" (accurate enough to steer a search). Not converged: "max_iter", "stagnated" (no further
+        progress in double precision), "stalled" (a line search), "rounding" (the optimum is reached, but the rounding
+        error of the elbo exceeds tol), or a code of the solver.
     measure, value, tol : str, float, float
-        What was held against tol: "relative gap", say.
+        The quantity that is compared with tol, such as "relative gap", its value, and tol.
     reason : str
-        What stopped a run that did not converge.
+        Why a run stopped that did not converge.
     advice : str
-        What follows the numbers, with its punctuation.
+        Text after the numbers, with its punctuation.
     notes : tuple of str
-        What else happened, such as to the start.
+        Other events, such as the rejection of a start.
 
     Examples
     --------
@@ -73,40 +73,40 @@ class Ending(Stated):
 
     @property
     def reached(self) -> bool:
-        """Whether it ended below tol."""
+        """Whether the run ended below tol."""
         return self.code in ("converged", "stationary")
 
     @property
     def word(self) -> str:
-        """ "converged", "stationary", "stopped" or "not converged"; a run that steered did not."""
+        """ "converged", "stationary", "stopped" or "not converged" (also for a run that steered a search)."""
         return self.code if self.reached else "stopped" if self.code == "callback" else "not converged"
 
     @property
     def sentence(self) -> str:
-        """The whole of it, for a status line."""
+        """The ending as a sentence, for a status line."""
         return self._numbers() + self.advice + "".join(f" ({note})" for note in self.notes)
 
     def _numbers(self) -> str:
         if self.code == "callback":
             return f"stopped by the callback at {self.measure} {self.value:.1e}"
         if self.code == "steered":
-            return f"near enough to steer a search, not proved: {self.measure} {self.value:.1e} <= {self.tol:.1e}"
+            return f"accurate enough to steer a search, not proved: {self.measure} {self.value:.1e} <= {self.tol:.1e}"
         if self.reached:
             return f"{self.code}: {self.measure} {self.value:.1e} <= {self.tol:.1e}"
         where = "" if self.code == "rounding" else f" at {self.measure}"
         return f"not converged: {self.reason}{where} {self.value:.1e} > {self.tol:.1e}"
 
     def advising(self, more: str) -> Ending:
-        """The same with more advice."""
+        """The same ending with more advice."""
         return replace(self, advice=self.advice + more)
 
     def noting(self, note: str) -> Ending:
-        """The same with a note, if there is one."""
+        """The same ending with a note, unless the note is empty."""
         return replace(self, notes=(*self.notes, note)) if note else self
 
     @classmethod
     def blurred(cls, rounding: float, scale: float, tol: float) -> Ending:
-        """Of a fit that is optimal but whose evidence, of size ``scale``, rounding has blurred."""
+        """The ending of an optimal fit whose elbo, of size ``scale``, has a rounding error above tol."""
         reason = f"the optimum is reached, but rounding may have moved the elbo by {rounding:.1e}, which is"
         return cls("rounding", "rounding of the elbo", rounding / scale, tol, reason, _ASK_FOR_LESS)
 
@@ -116,7 +116,7 @@ DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 
 
 class Trace:
-    """What happened, one entry an iteration; the start is iteration 0.
+    """The history of a run, one entry for each iteration; the start is iteration 0.
 
     Columns: iteration, seconds, elbo, elbo_upper, gap, step, and the linear algebra since the fit began:
     factorisations, inverses (selected ones of sparse matrices) and products ((Vt o Vt) v under a sparse prior).
@@ -130,7 +130,7 @@ class Trace:
 
     @classmethod
     def of(cls, rows: Any) -> Trace:
-        """From a table (iterations, columns)."""
+        """A trace from a table (iterations, columns)."""
         out = cls()
         out._rows = [tuple(row) for row in np.asarray(rows, dtype=np.float64).reshape(-1, len(cls.columns)).tolist()]
         return out
@@ -158,12 +158,12 @@ class Trace:
 
 
 class Judged(Protocol):
-    """What the stopping rule reads of an iterate.
+    """The part of an iterate that the stopping rule uses.
 
-    shortfall : what must fall below tol * max(1, |elbo|): the gap, unless the method optimises something else
+    shortfall : the quantity that must fall below tol * max(1, |elbo|): the gap, unless the method optimises another one
     measure : its name, for the ending
-    rounding, quadrature : how far rounding, and a rule of points, may have moved the elbo, in nats
-    resolution : a shortfall, in nats, that the error of a rule hides; 0 where there is no rule
+    rounding, quadrature : estimates of the rounding and the quadrature error of the elbo, in nats
+    resolution : the shortfall, in nats, below which quadrature errors dominate; 0 without quadrature
     """
 
     @property
@@ -185,10 +185,10 @@ class Judged(Protocol):
 
 
 class Iterate(Judged, Protocol):
-    """What the Solution reads of an iterate besides. ``DualPoint`` is one; the rivals have their own.
+    """The part of an iterate that ``Solution`` uses. ``DualPoint`` is one; rival methods have their own.
 
-    certificate : what kind of proof the gap is
-    log_evidence : the method's own estimate of log p(y); the elbo for a bound
+    certificate : the kind of proof of the gap
+    log_evidence : estimate of log p(y); the elbo, unless the method has another one
     """
 
     @property
@@ -206,24 +206,24 @@ class Iterate(Judged, Protocol):
 
 @dataclass
 class Stopping:
-    """Stop when gap <= tol * max(1, |elbo|), after ``max_iter`` iterations, or when the callback says so."""
+    """The stopping rule: gap <= tol * max(1, |elbo|), ``max_iter`` iterations, or a true value of the callback."""
 
     tol: float
     max_iter: int
     callback: Callback | None = None
     trace: Trace = field(default_factory=Trace)
     began: float = field(default_factory=time.perf_counter)
-    steers: bool = False  # whether the run only steers a search: what Newton's step promises may then end it
+    steers: bool = False  # whether the fit only steers a search: a small predicted progress may then end it
 
     def steered(self, point: Judged, promise: float) -> Ending | None:
-        """The ending where Newton's step promises less than tol, of a run that only steers; else None."""
+        """The ending of a run that only steers, if Newton's step predicts progress below tol; else None."""
         share = promise / max(1.0, abs(point.elbo))
-        ending = Ending("steered", "relative promise of Newton's step", share, self.tol)
+        ending = Ending("steered", "relative predicted progress of Newton's step", share, self.tol)
         return ending if self.steers and share <= self.tol else None
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """What happens inside does not count as the method's time: judging a rival is not its work."""
+        """Exclude the time of a block from the trace, as for the evaluation of a rival method."""
         since = time.perf_counter()
         yield
         self.began += time.perf_counter() - since
@@ -232,9 +232,9 @@ class Stopping:
         return reached(point, self.tol)
 
     def record(self, iteration: int, point: Judged, step: float) -> Ending | None:
-        """Write the trace; return the ending of the run, or None to go on."""
+        """Append to the trace; return the ending of the run, or None to go on."""
         seconds = time.perf_counter() - self.began
-        elbo, gap, done = point.elbo, point.gap, counted()  # what the two took is among the counts
+        elbo, gap, done = point.elbo, point.gap, counted()  # in this order: the counts include elbo and gap
         row = {
             "iteration": iteration,
             "seconds": seconds,
@@ -257,40 +257,40 @@ class Stopping:
         return None
 
     def ended(self, point: Judged, code: str, reason: str = "", advice: str = "") -> Ending:
-        """An ending at this point."""
+        """The ending of a run at this point."""
         return Ending(code, point.measure, relative(point), self.tol, reason, advice)
 
     def stagnated(self, point: Judged) -> Ending:
-        """The ending of a run that nothing improves any more; the error of a rule may hide what is missing."""
+        """The ending of a run without further progress: converged, if quadrature errors exceed the remaining gap."""
         if optimal(point, self.tol):
             return replace(self.ended(point, "converged"), tol=point.resolution / max(1.0, abs(point.elbo)))
-        limit = ", the limit of double precision for this problem; ask for a larger tol"
+        limit = ", the limit of double precision for this problem; use a larger tol"
         return self.ended(point, "stagnated", "stagnated", limit)
 
 
 def reached(point: Judged, tol: float) -> bool:
-    """Whether the point is proved to be within tol."""
+    """Whether the shortfall of a point is proved to be below tol."""
     return np.isfinite(point.elbo) and 0.0 <= point.shortfall <= tol * max(1.0, abs(point.elbo))
 
 
 def optimal(point: Judged, tol: float) -> bool:
-    """The same, or as near as the rule of its expectations can tell."""
+    """Whether it is below tol, or below the quadrature error of its expectations."""
     return reached(point, tol) or 0.0 <= point.shortfall <= point.resolution
 
 
 def relative(point: Judged) -> float:
-    """gap / max(1, |elbo|)."""
+    """The relative shortfall (gap), shortfall / max(1, |elbo|)."""
     scale = max(1.0, abs(point.elbo))
     return point.shortfall / scale if np.isfinite(scale) else float("inf")
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The relative residual at which Newton's system counts as solved: share * sqrt(relative gap), within limits."""
+    """The relative residual to which Newton's system is solved: share * sqrt(relative gap), within limits."""
 
     share: float = 1.0
-    loosest: float = 0.1  # looser ones cost more steps than they save
-    tightest: float = 1e-9  # below, the products with the curvature are rounding
+    loosest: float = 0.1  # a larger residual costs more steps than it saves
+    tightest: float = 1e-9  # a smaller residual is below the rounding of products with the curvature
 
     def at(self, point: Iterate) -> float:
         return min(self.loosest, max(self.tightest, self.share * float(np.sqrt(relative(point)))))
@@ -298,13 +298,13 @@ class Accuracy:
 
 @dataclass
 class Outcome:
-    """Where a solver ended and why, before it becomes a Solution."""
+    """The result of a solver, from which a ``Solution`` is made."""
 
     point: Iterate
     ending: Ending
     n_iter: int
     trace: Trace
-    method: str = ""  # who did the work, if not the solver that was asked alone
+    method: str = ""  # the solvers that took part, if not only the one that was called
 
     @property
     def converged(self) -> bool:
@@ -312,18 +312,18 @@ class Outcome:
 
 
 class Solver(ABC):
-    """Minimises the dual of a problem, unless it says that it needs none."""
+    """The contract of a solver. It minimises the dual of a problem, unless ``needs_dual`` is False."""
 
     name: str
     needs_dual: bool = True
 
     @abstractmethod
     def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
-        """From a point whose dual is finite to where ``stopping`` ends it."""
+        """Iterate from a point with a finite dual until ``stopping`` returns an ending."""
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
-        """Find a usable start, then ``run``."""
-        with np.errstate(all="ignore"):  # a trial may overflow; it is then refused
+        """Find a usable start, then ``run`` from it."""
+        with np.errstate(all="ignore"):  # a trial point may overflow, and is then refused
             if start is None:
                 return self.run(problem, default_start(problem), stopping)
             usable, note = usable_start(problem, start)
@@ -334,14 +334,14 @@ class Solver(ABC):
 
 @runtime_checkable
 class Finisher(Protocol):
-    """What goes on from a point of the dual where another solver can do no more."""
+    """A solver that goes on from a point of the dual at which another one stagnated."""
 
     def finish(self, problem: Problem, point: DualPoint, n: int, stopping: Stopping) -> Outcome:
-        """From ``point``, reached after n iterations, to where ``stopping`` ends it."""
+        """Iterate from ``point``, reached after n iterations, until ``stopping`` returns an ending."""
 
 
 def default_start(problem: Problem) -> DualPoint:
-    """The point every run can begin at; a problem that has none is beyond double precision, and says so."""
+    """The default start; an error says so if no point can be evaluated in double precision."""
     point = problem.at(levelled(problem, problem.default_start()))
     if not np.isfinite(point.dual):
         raise no_start(problem, point.lam)
@@ -349,7 +349,7 @@ def default_start(problem: Problem) -> DualPoint:
 
 
 def no_start(problem: Problem, lam: Array) -> Refusal:
-    """What to say where no point can be evaluated: the row whose prior is widest for what its target tells."""
+    """The error if no point can be evaluated; it names the row with the largest lam times prior variance."""
     scale = np.max(to_numpy(lam * problem.predictors.variance), axis=1)
     n = int(np.argmax(np.where(np.isnan(scale), np.inf, scale)))
     mean, sd = (float(to_numpy(x)[n].flat[0]) for x in (problem.mt, problem.predictors.variance**0.5))
@@ -357,17 +357,17 @@ def no_start(problem: Problem, lam: Array) -> Refusal:
         "infer",
         f"no start can be evaluated in double precision: a priori eta[{int(problem.active[n])}] is {mean:.3g} +- "
         f"{sd:.3g}, and lam times that variance reaches {scale[n]:.1e}",
-        "a prior standard deviation of eta below about 1e7 times what its observation can tell",
+        "a prior standard deviation of eta below about 1e7 times that of the likelihood",
         "Centre and scale the columns of the design, check the units of y, offset and exposure, or narrow the prior.",
     )
 
 
 def usable_start(problem: Problem, start: Array) -> tuple[DualPoint, str]:
-    """The user's start; or, when its gap is wide and wider than the default start's, pulled toward that one.
+    """The user's start, or if its gap is larger than that of the default start a point between the two; and a note.
 
-    A start is worth having only if it is better than none. A note says what was done. Under a wide prior a start next
-    to the optimum may have any gap, for S alpha moves h far in the stiff directions; its dual says that it is near,
-    and with very many rows, whose default start is five steps away, it is asked.
+    Under a wide prior a start close to the optimum may have any gap, because S alpha moves h far in the stiff
+    directions, but its dual is close to the optimal one. With very many rows, for which the default start is five
+    steps away, the dual is therefore compared, too.
     """
     point = problem.at(start)
     if np.isfinite(point.dual) and relative(point) < 1.0:
@@ -387,7 +387,7 @@ def usable_start(problem: Problem, start: Array) -> tuple[DualPoint, str]:
 
 @contextmanager
 def reporting(show: bool, title: str, callback: Callback | None) -> Iterator[Callback | None]:
-    """A callback that also draws a live line, by ``rich``, when ``show`` is true."""
+    """A callback that also shows a progress line (by ``rich``) if ``show`` is true."""
     if not show:
         yield callback
         return

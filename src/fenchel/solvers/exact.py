@@ -1,12 +1,12 @@
-"""The exact mode: natural gradients that end as a coupled Newton method, for bounds without a dual.
+"""The exact mode, for bounds without a dual: a coupled Newton method that falls back on natural gradients.
 
-The search walks in the sites (beta, lam) of q and judges by the ELBO P. Its direction is Newton's in the marginals
-(h, rho), by conjugate gradients whose first step is the natural gradient; one factorisation a step, the one that
-evaluates P. It starts where a loosely solved dual of the tightest convex bound ends: from there one to three steps
-suffice at moderate variances. Its parts: ``CoupledStart``, ``CoupledSearch`` and the direction of ``directions.py``;
-many rows with few weights take the steps of ``row_steps.py``. A step is whole unless P falls; where P cannot tell any
-more, by rounding or by the rule of its expectations, the certificate judges. Where Newton's direction leads nowhere,
-the natural gradient is taken:
+The unknowns are the sites (beta, lam) of q, the objective is the elbo P. The direction is Newton's in the marginals
+(h, rho), by conjugate gradients whose first step is the natural gradient; a step takes one factorisation, which also
+evaluates P. The start is the loosely computed optimum of the tightest convex bound, from which one to three steps
+suffice at moderate variances. Its parts are ``CoupledStart``, ``CoupledDirection`` and ``CoupledSearch``;
+many rows with few weights use ``row_steps.py``. A step is full unless P falls; where rounding or quadrature errors of
+P exceed its changes, the certificate judges. If Newton's direction does not improve P, the natural gradient is
+taken:
 
     lam <- (1-t) lam + t lam+,   b <- (1-t)(lam h - beta) + t (lam+ h - alpha+)
 """
@@ -29,7 +29,7 @@ from .base import ARMIJO, DEFAULT_TAKEN, SLOW, SLOW_STEPS, Accuracy, Outcome, So
 from .newton import MirrorNewton
 from .row_steps import RowSteps
 
-Found = tuple[PrimalPoint, float]  # the next point and its step
+NextPoint = tuple[PrimalPoint, float]  # the next point and its step
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class CoupledDirection:
     """Newton's direction of the ELBO in the sites (beta, lam)."""
 
     accuracy: Accuracy = field(default_factory=lambda: Accuracy(share=0.1))
-    careful: float = 1e-6  # accuracy where nothing else can judge, so that the decrement is known
+    careful: float = 1e-6  # accuracy if the decrement itself has to judge
 
     def at(self, point: PrimalPoint, economical: bool) -> SiteStep | None:
-        """Newton's step from here; None where rounding defeats it, at a point too far out."""
+        """Newton's step; None if the system is singular up to rounding, far from the optimum."""
         return self._solved(point, self.accuracy.at(point), economical)
 
     def carefully(self, point: PrimalPoint) -> SiteStep | None:
-        """The same, exact enough for its decrement to be a certificate."""
+        """Newton's step, accurate enough for its decrement to be a certificate."""
         return self._solved(point, self.careful, False)
 
     def _solved(self, point: PrimalPoint, accuracy: float, economical: bool) -> SiteStep | None:
@@ -59,17 +59,17 @@ class CoupledSearch:
     """A search along Newton's direction of the ELBO in the sites."""
 
     armijo: float = ARMIJO
-    rounding: float = 1e-11  # of |P|: promised rises below this are judged by the certificate
-    floor: float = 0.1  # a step leaves at least this share of each lam
+    rounding: float = 1e-11  # predicted increase, relative to |P|, below which the certificate judges
+    floor: float = 0.1  # smallest share of each lam that a step may leave
     shortest: float = 2.0**-12
 
-    def advance(self, problem: Problem, point: PrimalPoint, newton: SiteStep | None) -> Found | None:
-        """The next point along Newton's step, or along the natural gradient; None when neither rises."""
-        found = None if newton is None else self.along(problem, point, newton)
-        return self.natural(problem, point) if found is None else found
+    def advance(self, problem: Problem, point: PrimalPoint, newton: SiteStep | None) -> NextPoint | None:
+        """The next point along Newton's step, or along the natural gradient; None if neither increases P."""
+        result = None if newton is None else self.along(problem, point, newton)
+        return self.natural(problem, point) if result is None else result
 
-    def along(self, problem: Problem, point: PrimalPoint, newton: SiteStep) -> Found | None:
-        """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
+    def along(self, problem: Problem, point: PrimalPoint, newton: SiteStep) -> NextPoint | None:
+        """Backtrack until P increases; if the predicted increase is below rounding, until the gap decreases."""
         t, pulled = 1.0, problem.predictors.weights_of(newton.dbeta)
         by_gap = not newton.slope > max(self.rounding * max(1.0, abs(point.elbo)), point.blur)
         while t >= self.shortest:
@@ -86,12 +86,12 @@ class CoupledSearch:
     def moved(
         self, problem: Problem, at: PrimalPoint, step: SiteStep, t: float, pulled: list[Array] | None
     ) -> PrimalPoint:
-        """The point t steps on; ``pulled`` are the weights of the step's dbeta."""
+        """The point after t times the step; ``pulled`` are the weights of its dbeta."""
         lam = namespace(at.lam).maximum(at.lam + t * step.dlam, self.floor * at.lam)
         return PrimalPoint(problem, at.alpha + t * step.dbeta, lam, at.enough, None, at.moved(t, pulled))
 
-    def natural(self, problem: Problem, point: PrimalPoint) -> Found | None:
-        """The natural gradient in the natural parameters, which keeps every step feasible: it rises for some t > 0."""
+    def natural(self, problem: Problem, point: PrimalPoint) -> NextPoint | None:
+        """A natural gradient step in the natural parameters, which is feasible and increases P for some t > 0."""
         t, loss, h = 1.0, point.loss, point.h
         alpha, target = loss.slopes
         while t >= self.shortest:
@@ -114,16 +114,16 @@ class CoupledSearch:
 
 @dataclass(frozen=True)
 class CoupledStart:
-    """A first point for bounds without a dual: the optimum of a dual nearby, solved loosely, or the user's start."""
+    """The start for bounds without a dual: the optimum of a similar convex bound, or the user's start."""
 
-    rows: RowSteps = field(default_factory=RowSteps)  # where rows are many and weights few
-    dual: MirrorNewton = field(default_factory=MirrorNewton)  # solves the dual of a convex bound nearby
-    loose: float = 1e-2  # relative gap of that dual: its optimum is no nearer to this bound's
-    steps: int = 25  # iterations it may cost
-    worth: float = 1e3  # nats an observation: a start whose certificate is wider is held against the default one
+    rows: RowSteps = field(default_factory=RowSteps)  # for many rows and few weights
+    dual: MirrorNewton = field(default_factory=MirrorNewton)  # solves the dual of the convex bound
+    loose: float = 1e-2  # relative gap of that dual; the optima of both bounds differ by more
+    steps: int = 25  # largest number of its iterations
+    worth: float = 1e3  # gap in nats per observation above which a start is compared with the default one
 
     def point(self, problem: Problem, start: Array | None, stopping: Stopping) -> tuple[PrimalPoint, int, str]:
-        """The first point, the iterations it took, and a note if the user's start was not worth having."""
+        """The first point, its iterations, and a note if the user's start was rejected."""
         if start is None:
             return (*self.default(problem, stopping), "")
         try:
@@ -131,7 +131,7 @@ class CoupledStart:
             n = int(point is not None)
             if point is None:
                 point = from_marginals(problem, start, stopping.tol)
-        except NotPositiveDefinite:  # variances of contrasts that no covariance has
+        except NotPositiveDefinite:  # variances of contrasts that belong to no covariance
             return (*self.default(problem, stopping), DEFAULT_TAKEN)
         if point.enough is None or point.shortfall < self.worth * problem.active.size:
             return point, n, ""
@@ -141,10 +141,10 @@ class CoupledStart:
         return other, n, DEFAULT_TAKEN
 
     def stepped(self, problem: Problem, start: Array, stopping: Stopping) -> PrimalPoint | None:
-        """A whole natural gradient step from marginals (h, log rho), where the latents are few weights; else None.
+        """A full natural gradient step from marginals (h, log rho) if the latents are few weights; else None.
 
-        The slopes at h are no start there: many rows multiply what they miss of X' beta, and h is lost. The step solves
-        for the weights, and is Newton's but for O(rho).
+        The slopes at h are not used as a start: many rows multiply the error of X' beta. The step solves for the
+        weights, and is Newton's up to O(rho).
         """
         if problem.predictors.n_weights is None:
             return None
@@ -167,16 +167,16 @@ class CoupledStart:
                 return first, n
         near = problem.relaxed()
         if near is not None:
-            found = self.dual.solve(near, None, Stopping(self.loose, min(self.steps, stopping.max_iter)))
-            point = self._translated(problem, found.point, stopping)
-            if not found.converged:  # a dual that is hard itself need not be the better start
+            result = self.dual.solve(near, None, Stopping(self.loose, min(self.steps, stopping.max_iter)))
+            point = self._translated(problem, result.point, stopping)
+            if not result.converged:  # a dual that is hard itself need not be the better start
                 with suppress(Refusal):
                     point = max(point, self.prior(problem, stopping), key=lambda p: p.elbo)
             if np.isfinite(point.elbo):
-                return point, found.n_iter
+                return point, result.n_iter
         return self.prior(problem, stopping), 0
 
-    def _translated(self, problem: Problem, found: Any, stopping: Stopping) -> PrimalPoint:
+    def _translated(self, problem: Problem, result: Any, stopping: Stopping) -> PrimalPoint:
         """The point with the sites of the dual.
 
         Over contrasts, its mean with the curvature at its marginals, or a natural gradient step from these: under a
@@ -184,9 +184,9 @@ class CoupledStart:
         """
         bound = problem.bound.over_contrasts
         if bound is None:
-            return PrimalPoint(problem, found.alpha, found.lam, stopping.tol, found.factor)
-        h, rho = found.h @ bound.contrasts.T, found.rho @ (bound.contrasts**2).T
-        alpha, lam = bound.slopes_of_contrasts(found.alpha, problem.rows), problem.loss(h, rho).slopes[1]
+            return PrimalPoint(problem, result.alpha, result.lam, stopping.tol, result.factor)
+        h, rho = result.h @ bound.contrasts.T, result.rho @ (bound.contrasts**2).T
+        alpha, lam = bound.slopes_of_contrasts(result.alpha, problem.rows), problem.loss(h, rho).slopes[1]
         point = PrimalPoint(problem, alpha, lam, stopping.tol)
         s = np.concatenate([h, np.log(rho)], axis=1)
         other = self.stepped(problem, s, stopping) or from_marginals(problem, s, stopping.tol)
@@ -286,13 +286,13 @@ class CoupledNewton(Solver):
             # nothing left to gain, says Newton twice running, and the certificate hardly falls: rounding fills it
             flat = flat + 1 if slowly and self.is_little(newton, point, stopping.tol) else 0
             hidden = slowly and point.shortfall <= point.resolution  # the rule of the expectations tells no more
-            found = self.search.advance(problem, point, newton) if flat < 2 and not hidden else None
-            if found is None:
+            result = self.search.advance(problem, point, newton) if flat < 2 and not hidden else None
+            if result is None:
                 point, more = self.settled(problem, point)
                 n += more
                 ending = stopping.record(n, point, 1.0) or stopping.stagnated(point)
                 break
-            (point, step), n = found, n + 1
+            (point, step), n = result, n + 1
             slowly = point.shortfall > SLOW * before
             slow += slowly
         if ending.reached and not problem.bound.log_concave:

@@ -1,15 +1,15 @@
-"""Mirror Newton: Newton's direction of the dual, walked in the coordinate s = k'(tau).
+"""Mirror Newton: Newton's method for the dual, with steps in the mirror coordinate s = k'(tau).
 
     ds = -(I + M J)^-1 (s - s*),    J = dtau/ds
 
-Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is of
-``directions.py``; how far to go along it is a ``MirrorSearch``:
+Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is in
+``priors``, and ``MirrorSearch`` chooses the length of a step:
 
-A step is whole unless it would move a coordinate beyond the likelihood's reach, where exp would overshoot. It need not
-lower the dual at once: under a wide prior the curve tau(s) leaves the stiff directions of S, the dual rises, and the
-next Newton step, exact in those directions, more than pays it back. After some steps without a new best the search
-goes back to the best one and takes a careful step. Where the promised decrease is below rounding of the dual, the gap
-judges: a sum of nonnegative terms, it keeps its digits.
+A step is full unless it would move a coordinate beyond the reach of the likelihood, where exp overflows. It need not
+decrease the dual at once: under a wide prior the curve tau(s) leaves the stiff directions of S, the dual rises, and
+the next Newton step, exact in those directions, decreases it by more. After some steps without a new best point the
+search returns to the best one and takes a step that decreases the dual. If the predicted decrease is below the
+rounding of the dual, steps are judged by the gap, which as a sum of nonnegative terms is accurate.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ..problem import DualPoint, Problem
 from .base import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS, Accuracy, Finisher, Outcome, Solver, Stopping, relative
 from .initial_point import ROUGH, is_tall, leaves_little, levelled, refined, sampled, smaller, start_of
 
-_MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
+_MOST = 0.9  # share of its tau that a row may lose in a step along a straight line
 
-Found = tuple[DualPoint, float]  # the next point and its step
+NextPoint = tuple[DualPoint, float]  # the next point and its step
 
 
 class MirrorWalk:
-    """Where a run is: the point, the best one so far, and how it went lately."""
+    """The state of a run: the current point, the best one, and recent progress."""
 
     def __init__(self, start: DualPoint, patience: int) -> None:
         self.point, self.best = start, start
@@ -42,7 +42,7 @@ class MirrorWalk:
         self.n, self.step, self.slow, self.patience, self.most = 0, 0.0, 0, patience, patience
 
     def move(self, point: DualPoint, step: float) -> None:
-        """On to the next point."""
+        """Go to the next point."""
         if point.gap > SLOW * self.point.gap:
             self.slow += 1
         elif self.slow < SLOW_STEPS:
@@ -66,11 +66,11 @@ class MirrorDirection:
     accuracy: Accuracy = field(default_factory=Accuracy)
 
     def system(self, point: DualPoint, economical: bool = False) -> NewtonSystem:
-        """Newton's system; a prior may use a cheaper curvature while that is ``economical``."""
+        """Newton's system; with ``economical`` a prior may use a cheaper curvature."""
         return point.newton_system(self.accuracy.at(point), economical)
 
     def along(self, point: DualPoint, system: NewtonSystem) -> tuple[Array, Array] | None:
-        """(ds, dtau) of Newton's system; None where rounding defeats it, at a point too far out."""
+        """(ds, dtau) of Newton's system; None if it is singular up to rounding, far from the optimum."""
         try:
             return point.factor.direction(system)
         except NotPositiveDefinite:
@@ -79,7 +79,7 @@ class MirrorDirection:
     def damped(self, point: DualPoint, system: NewtonSystem, share: float) -> tuple[Array, Array] | None:
         """(ds, dtau) of ((1 + mu) J^-1 + M) dtau = -g, 1 / (1 + mu) = share.
 
-        It keeps the stiff directions of a wide prior whole and shortens the others; a short step shortens all alike.
+        Damping keeps the stiff directions of a wide prior and shortens the others; a shorter step would shorten all.
         """
         slack = None if system.slack is None else share * system.slack
         return self.along(point, replace(system, spread=share * system.spread, slack=slack))
@@ -90,20 +90,20 @@ class MirrorSearch:
     """A search along Newton's direction of the dual."""
 
     armijo: float = ARMIJO
-    rounding: float = ROUNDING  # of |dual|: predicted decreases below this are judged by the gap
-    patience: int = PATIENCE  # steps without a new best before the search goes back
+    rounding: float = ROUNDING  # predicted decrease, relative to |dual|, below which the gap judges
+    patience: int = PATIENCE  # steps without a new best point before the search returns to it
     shortest: float = 1 / 16  # careful steps shorter than this are damped instead
-    dampings: int = 13  # each four times as strong as the one before
-    lengths: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0625, 1e-3, 1e-6)  # tried where the gap judges
+    dampings: int = 13  # number of dampings, each four times as strong as the one before
+    lengths: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0625, 1e-3, 1e-6)  # tried if the gap judges
 
-    def advance(self, problem: Problem, walk: MirrorWalk, direction: MirrorDirection, reach: Any) -> Found | None:
-        """One iteration: the next point and its step, or None when nothing improves on this one."""
+    def advance(self, problem: Problem, walk: MirrorWalk, direction: MirrorDirection, reach: Any) -> NextPoint | None:
+        """One iteration: the next point and its step length, or None if no step improves on this point."""
         point, best = walk.point, walk.best
         system = direction.system(point, economical=walk.slow < SLOW_STEPS)
-        found = direction.along(point, system)
-        if found is None:
+        result = direction.along(point, system)
+        if result is None:
             return None if point is best else self.careful(problem, best, direction)
-        ds, dtau = found
+        ds, dtau = result
         slope = float(namespace(ds).sum(point.g * dtau))
         if not -slope > self.rounding * max(1.0, abs(point.dual)):
             return self.by_gap(problem, point, ds)
@@ -117,11 +117,11 @@ class MirrorSearch:
         del trial
         return self.careful(problem, best, direction)
 
-    def by_gap(self, problem: Problem, point: DualPoint, ds: Array) -> Found | None:
-        """Where the dual is flat to rounding: the longest step that shrinks the gap, or lowers the dual after all.
+    def by_gap(self, problem: Problem, point: DualPoint, ds: Array) -> NextPoint | None:
+        """If the dual is flat up to rounding: the longest step that decreases the gap, or the dual after all.
 
-        The second happens when a start has pushed some class to a probability of 1e-20 that deserves 1e-2: its slope
-        vanishes, and only a long step meets the curvature again.
+        The second happens if a start has given a class a probability of 1e-20 instead of 1e-2: its slope vanishes, and
+        only a long step reaches the curvature again.
         """
         rounding = 0.1 * self.rounding * max(1.0, abs(point.dual))
         for step in self.lengths:
@@ -131,16 +131,16 @@ class MirrorSearch:
             del trial
         return None
 
-    def careful(self, problem: Problem, point: DualPoint, direction: MirrorDirection) -> Found | None:
-        """A step that lowers the dual: Armijo along Newton's direction, then along ever more damped ones.
+    def careful(self, problem: Problem, point: DualPoint, direction: MirrorDirection) -> NextPoint | None:
+        """A step that decreases the dual: Armijo along Newton's direction, then along increasingly damped ones.
 
-        The step reported is then the share of J that was left.
+        The reported step of a damped one is the remaining share of J.
         """
         system = direction.system(point)
-        found = direction.along(point, system)
-        if found is None:
+        result = direction.along(point, system)
+        if result is None:
             return None
-        ds, dtau = found
+        ds, dtau = result
         slope, step = float(namespace(ds).sum(point.g * dtau)), 1.0
         while step >= self.shortest:
             trial = problem.at(point.s + step * ds)
@@ -150,10 +150,10 @@ class MirrorSearch:
             step /= 2
         for power in range(1, self.dampings + 1):
             share = 4.0**-power
-            found = direction.damped(point, system, share)
-            if found is None:
+            result = direction.damped(point, system, share)
+            if result is None:
                 continue
-            ds, dtau = found
+            ds, dtau = result
             trial = problem.at(point.s + share * ds)
             if trial.dual <= point.dual + self.armijo * float(namespace(ds).sum(point.g * dtau)):
                 return trial, share
@@ -162,21 +162,21 @@ class MirrorSearch:
 
 
 def moved(problem: Problem, s: Array, ds: Array) -> Array:
-    """s + ds; with many rows, where S is stiffest, tau goes straight if it can, and S alpha as foreseen.
+    """s + ds; with many rows, where S is stiffest, a straight step in tau if it is feasible.
 
-    Where it cannot for rows that would lose nearly all of their tau, they go less far.
+    If rows would lose nearly all of their tau, their step is shortened first.
     """
     if problem.active.size < gates.MANY_ROWS:
         return s + ds
     for step in (ds, namespace(ds).maximum(ds, 0.0 * ds - _MOST)):
-        there = problem.straight(s, step)
-        if there is not None:
-            return there
+        straight_s = problem.straight(s, step)
+        if straight_s is not None:
+            return straight_s
     return s + ds
 
 
 def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
-    """ds with every coordinate's move held to ``reach``; in a softmax, its move relative to the mean of all classes."""
+    """ds with every coordinate limited to ``reach``; for a softmax, relative to the mean over the classes."""
     xp = namespace(ds)
     if system.slack is None:
         return xp.clip(ds, -reach, reach)
@@ -189,24 +189,24 @@ def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
 
 @dataclass(frozen=True)
 class MirrorNewton(Solver):
-    """The default solver.
+    """The default solver: Newton's method for the dual in mirror coordinates.
 
     Parameters
     ----------
     search : MirrorSearch
-        How far a step goes.
+        Chooses the length of a step.
     reach : float, optional
-        How far one step may move a coordinate of s; default: as far as the likelihood says.
+        Largest change of a coordinate of s in one step. Default: that of the likelihood.
     finish : CoupledNewton or other Finisher, optional
-        Goes on where the search stagnates. A point is named by s, and where lam times the prior variance is huge
-        (counts of a billion, noise of 1e-12) the spacing of floating-point numbers at s moves h = mt - S alpha by many
-        standard deviations; a search that names its points otherwise is not bound by that.
+        Solver that goes on where the search stagnates. If lam times the prior variance is huge (counts of a billion,
+        noise of 1e-12) the spacing of floating-point numbers at s changes h = mt - S alpha by many standard deviations;
+        a solver with other coordinates does not have this limit.
     direction : MirrorDirection
-        How exactly Newton's system is solved.
+        Solves Newton's system, to an accuracy that it chooses.
     hope : float
-        A relative gap above this is no matter of rounding: begin again, once, rather than give up.
+        A run that stagnates with a relative gap above this restarts once at the default start.
     late, blurred : int, float
-        After ``late`` iterations, a gap within ``blurred`` times what the spacing of s makes is left to ``finish``.
+        After ``late`` iterations a gap below ``blurred`` times the effect of the spacing of s is left to ``finish``.
 
     Examples
     --------
@@ -245,43 +245,43 @@ class MirrorNewton(Solver):
         return super().solve(problem, start, stopping)
 
     def sampled_start(self, problem: Problem) -> Array | None:
-        """From the fit of fewer rows, good to a fraction of what their fewness costs anyway; None if that fails."""
+        """A start from a fit of a sample of the rows, to an accuracy below its sampling error; None if that fails."""
         few = sampled(problem)
         rough = Stopping(0.1 * (problem.predictors.n_weights or 0) / problem.active.size, 30)
-        found = self.solve(few, None, rough)
-        return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None
+        result = self.solve(few, None, rough)
+        return refined(problem, start_of(problem, few, result.point.alpha)) if result.converged else None
 
     def smaller_start(self, problem: Problem) -> Array | None:
-        """From the fit through few rows of a covariance; None where there is none, it fails, or it is far away."""
+        """A start from the fit through few rows of a covariance; None if there is none, it fails, or it is far away."""
         few = smaller(problem)
         if few is None:
             return None
-        found = self.solve(few, None, Stopping(ROUGH, 30))
-        return found.point.s if found.converged and leaves_little(problem, few, found.point.s) else None
+        result = self.solve(few, None, Stopping(ROUGH, 30))
+        return result.point.s if result.converged and leaves_little(problem, few, result.point.s) else None
 
     def run(self, problem: Problem, start: DualPoint, stopping: Stopping) -> Outcome:
         walk = MirrorWalk(start, self.search.patience)
-        del start  # its memory is the first trial's
+        del start  # frees its memory for the first trial
         while (ending := stopping.record(walk.n, walk.point, walk.step)) is None:
-            found = self.next(problem, walk)
-            if found is None:
+            result = self.next(problem, walk)
+            if result is None:
                 ending = stopping.stagnated(walk.point)
                 further = None if self.finish is None else self.finish.finish(problem, walk.best, walk.n, stopping)
                 if further is not None and (further.converged or further.point.elbo > walk.best.elbo):
                     return replace(further, method=f"{self.name}, then {further.method}")
                 break
-            walk.move(*found)
+            walk.move(*result)
         return Outcome(walk.end(stopping), ending, walk.n, stopping.trace)
 
-    def next(self, problem: Problem, walk: MirrorWalk) -> Found | None:
-        """The next point and its step; None where this search can do no more."""
+    def next(self, problem: Problem, walk: MirrorWalk) -> NextPoint | None:
+        """The next point and its step length; None if this search makes no further progress."""
         point = walk.point
         if self.finish is not None and walk.n >= self.late and point.gap <= self.blurred * point.blur:
             return None
         reach = problem.dual.reach(problem.rows) if self.reach is None else self.reach
-        found = self.search.advance(problem, walk, self.direction, reach)
-        if found is None and walk.given_up is None and relative(walk.best) > self.hope:
-            walk.given_up = walk.best  # a start so saturated that its curvature vanished: begin where it is
+        result = self.search.advance(problem, walk, self.direction, reach)
+        if result is None and walk.given_up is None and relative(walk.best) > self.hope:
+            walk.given_up = walk.best  # the start was saturated, without curvature: restart at the default one
             walk.best = problem.at(levelled(problem, problem.default_start()))
-            found = walk.best, 0.0
-        return found
+            result = walk.best, 0.0
+        return result

@@ -1,4 +1,4 @@
-"""The posterior with theta integrated out: a mixture over the points that were fitted, each by its evidence."""
+"""``Integrated``, the result of ``integrate``: a mixture over fits at several theta, weighted by their evidence."""
 
 from __future__ import annotations
 
@@ -34,38 +34,40 @@ MATCHED_DRAWS = 2000  # that the search for v looks at
 
 
 class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
-    """The posterior with hyperparameters integrated out: itself the marginals of eta at the observations.
+    """The posterior with hyperparameters integrated out; it has the marginals of eta at the observations itself.
 
     Attributes
     ----------
     theta : ThetaPosterior
-        The hyperparameters: marginals, joints, draws.
+        Posterior of the hyperparameters: marginals, joint densities and draws.
     log_evidence : float
-        log p(y), theta integrated out, all constants in; an estimate. Of a flat prior of theta it has the scale of
-        theta in it, and is of no use to compare models.
+        Estimate of log p(y) with theta integrated out, in nats, with all constants. Under a flat prior of theta it
+        depends on the scale of theta, and models cannot be compared by it.
     log_evidence_error : float
-        How far two rules of integration over the same points are apart, and what the evidence of each may be off.
-    evidence : "corrected" or "elbo"
-        Which evidence of theta the points were weighted by, and so whose marginals are mixed: those beyond the
-        Gaussian, or the Gaussians.
-    thetas : array (K, n), weights : array (K,)
-        The points and their shares.
+        Estimate of its error: the difference between two quadrature rules over the same points, and the errors of the
+        evidence at the points.
+    evidence : {"corrected", "elbo"}
+        The evidence that weighted the points; the mixed marginals are corrected or Gaussian accordingly.
+    thetas : array (K, n_theta)
+        The points.
+    weights : array (K,)
+        Their weights, of sum 1.
     answers : list of Answers
         The posterior at each point.
     solutions : list of Solution
-        The fits there, each with its certificate.
+        The fit at each point, with its certificate.
     gap : float
-        The largest of theirs.
+        The largest gap of these fits.
     converged : bool
-        Whether the search for the mode and every fit met its tolerance.
+        Whether the search for the mode and every fit reached its tolerance.
     status : str
-        The same as a sentence, and whatever is to be known of the integration.
+        A sentence on convergence, preceded by ``doubts`` and followed by notes on the integration.
     n_fits : int
-        Of the integration; ``mode.n_evaluations`` are those of the search for the mode before it.
+        Number of fits, without the search for the mode (``mode.n_evaluations``).
     mode : Learned
-    method : "grid", "ccd", "star" or "none"
+    method : {"grid", "ccd", "star", "none"}
     doubts : list of str
-        Why the integration is not to be believed, a sentence each; they come first in ``status``.
+        Reasons for which the integration is unreliable; empty if there are none.
     resolved : bool
         Whether the points resolve the posterior of theta: two rules over them agree.
     """

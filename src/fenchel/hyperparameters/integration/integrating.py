@@ -1,4 +1,4 @@
-"""Integrate theta out: the mode, coordinates about it, fits at the points of a design, weights by their evidence.
+"""``integrate``: find the mode of theta, fit at the points of a design about it, and weight them by their evidence.
 
 p(theta | y) prop. to p(y | theta) p(theta),     p(z | y) = sum_k w_k p(z | y, theta_k)
 w_k prop. to mass_k exp(log p(y, theta_k) + log |d theta / du| - log N(u_k; 0, I))
@@ -65,46 +65,53 @@ def integrate(
     solver: str | Solver = "newton",
     hold: Iterable[int] = (),
 ) -> Integrated:
-    """The posterior with the hyperparameters integrated out.
+    """Integrate the hyperparameters out: the posterior as a mixture over fits at many values of theta.
 
     Parameters
     ----------
-    likelihood, family, y, weights
-        The model; ``family`` is a prior with hyperparameters and log p(theta) (flat where it states none).
-    method : "auto", "grid", "ccd" or "star"
-        "grid": a lattice of up to four hyperparameters that goes on to where the density has fallen by some e^5 to
-        e^7, along tails too: some 7, 20, 30 and 60 points where the posterior is nearly normal. "ccd": a central
-        composite design, 25 points for four hyperparameters and 45 for six, with gradients and up to two more points
-        for each of them, for posteriors without long tails. "star": the mode and two points along each direction,
-        which have means and variances right and no more. "auto": a grid
-        for up to three, and for four where one of them has a long tail and rows are at most 20,000.
-    evidence : "corrected" or "elbo"
-        What weights a point, and whether its marginals are those beyond the Gaussian. Where the correction is not to
-        be used it is the elbo, and ``status`` says so.
+    likelihood : Likelihood
+    family : Family
+        A prior with hyperparameters and their log prior (flat if it has none).
+    y : array (N,)
+        Targets; NaN marks an unobserved one.
+    weights : array (N,), optional
+        Multiplies the log-likelihood of each observation.
+    method : {"auto", "grid", "ccd", "star"}, default "auto"
+        "grid": a lattice for up to four hyperparameters, which reaches to where the density has fallen by e^5 to e^7;
+        about 7, 20, 30 and 60 points for a nearly normal posterior. "ccd": a central composite design with gradients
+        for posteriors without long tails; 25 points for four hyperparameters, 45 for six, and a few more. "star": the
+        mode and two points along each direction, which give means and variances only. "auto": a grid for up to three
+        hyperparameters (four if one has a long tail and there are at most 20,000 rows), else "ccd".
+    evidence : {"corrected", "elbo"}, default "corrected"
+        What weights the points; "corrected" also corrects the marginals. If the correction is unreliable the elbo is
+        used, and ``status`` says so.
     mode : Learned, optional
-        What ``learn`` found of the same model; default: it is learned first.
-    learn_likelihood : bool
-        Whether the likelihood's own parameters are integrated over too.
-    tol : float
+        The result of ``learn`` for the same model. Default: it is learned first.
+    learn_likelihood : bool, default True
+        Whether the parameters of the likelihood are integrated out, too.
+    tol : float, default 1e-8
         Relative gap of every fit.
     n_jobs : int, None or Dask client
-        Who fits points side by side (``fenchel.tasks``).
-    progress : bool
-    checkpoint : path, or Finished, optional
-        Keeps every fit as it ends; given again, nothing that was finished is fitted again. An interrupted integration
-        without one leaves its ``Finished`` on the exception: ``except KeyboardInterrupt as stop: stop.finished``.
-    solver : str or Solver
-        Of the fits, as in ``infer``.
+        Workers for the fits (``fenchel.tasks``).
+    progress : bool, default False
+        Show a progress line.
+    checkpoint : path or Finished, optional
+        File of finished fits, from which an interrupted integration resumes. Without one a KeyboardInterrupt has them
+        as its attribute ``finished``.
+    solver : str or Solver, default "newton"
+        Solver of the fits, as in ``infer``.
     hold : sequence of int
-        Entries of theta that stay at the mode and are not integrated over.
+        Entries of theta that stay at the mode and are not integrated out.
 
     Returns
     -------
     Integrated
 
-    Hyperparameters that learning leaves at a bound are held there. Priors are densities on the scale of theta (logs of
-    sds): under the default ones of a size the posterior is proper there, also where a variance may vanish; it then has
-    a long tail to one side, which the points follow.
+    Notes
+    -----
+    Hyperparameters that end at a bound in learning are held there. Priors are densities of theta, which holds logs of
+    sds. Under the default priors the posterior is proper even if a variance may be 0; it then has a long tail to one
+    side, which the points follow.
 
     Examples
     --------
@@ -115,8 +122,8 @@ def integrate(
     >>> from fenchel.hyperparameters import Normal, WeightVariances, independent
     >>> counts = np.array([2, 0, 4, 1, 9, 3, 2, 6])
     >>> groups = WeightVariances(np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
-    >>> found = integrate(Poisson(), groups, counts)
-    >>> found.converged, found.method, found.theta.interval().shape
+    >>> posterior = integrate(Poisson(), groups, counts)
+    >>> posterior.converged, posterior.method, posterior.theta.interval().shape
     (True, 'grid', (1, 2))
     """
     choice("integrate", "method", method, ("auto", "grid", "ccd", "star"))
