@@ -74,7 +74,7 @@ def sweep(likelihood, length, half):
 
 
 def compare(title, likelihoods, X, y, n):
-    """Learn with each bound on each half; print one line a bound."""
+    """Learn with each bound on each half, and print a line for each bound."""
     print(f"\n{title}: evidence of the halves and loss of the others, {len(y)} rows")
     head = f"{'bound':>15}{'certificate':>18}{'evidence':>10}{'variance':>10}{'length':>8}{'bits':>8}"
     print(head + f"{'minus exact':>18}{'fits':>6}{'iterations':>12}{'cpu':>6}")
@@ -140,7 +140,7 @@ def race(half):
 
 
 def draw(picture, logit, noise):
-    """Six panels: what a bound adds, and what follows."""
+    """Draw six panels: the excess of each bound, and its effect on evidence and loss."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 

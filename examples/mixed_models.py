@@ -28,7 +28,7 @@ RNG = np.random.RandomState  # its streams never change
 
 
 def crossed(**sizes):
-    """A row for each combination, the last one fastest."""
+    """A table with a row for each combination of levels; the last column changes fastest."""
     levels = [np.arange(n) if isinstance(n, int) else np.asarray(n) for n in sizes.values()]
     return pd.DataFrame(dict(zip(sizes, (grid.ravel() for grid in np.meshgrid(*levels, indexing="ij")), strict=True)))
 
@@ -167,7 +167,7 @@ def salamanders(rng):
 
 @dataclass(frozen=True)
 class Example:
-    """A model, how its data are drawn, and the truth that they are drawn from."""
+    """A model, its simulated data, and the true parameters of the simulation."""
 
     formula: str
     draw: object
@@ -181,7 +181,7 @@ class Example:
 
     @property
     def model(self):
-        """With flat priors of sds, correlations, noise and size, and wide ones of the coefficients."""
+        """A model with flat priors for sds, correlations, noise and size, and wide priors for coefficients."""
         own = {"gaussian": ["noise"], "negative-binomial": ["size"]}.get(self.family, [])
         flat = dict.fromkeys([*self.groups, *own])
         return fenchel.Model(self.formula, self.data, self.family, fixed_sd=1e3, priors=flat)
@@ -336,7 +336,7 @@ def estimates(fit):
 
 
 def stored(name, data):
-    """What R found in the same data: {method: {parameter: estimate}}, and its versions."""
+    """The stored results of R on the same data, {method: {parameter: estimate}}, and the versions of its packages."""
     kept = json.loads(STORED.read_text())["models"][name]
     if kept["checksum"] != checksum(data):
         raise SystemExit(f"{name}: the data are not those that R saw; python benchmarks/mixed_models.py --r")
@@ -366,7 +366,7 @@ def main(picture=None):
 
 
 def draw(rows, picture):
-    """Estimates less R's, in units of their own standard error."""
+    """Differences between our estimates and R's, in units of our standard error."""
     from matplotlib.figure import Figure
 
     from fenchel.plots import plot_forest

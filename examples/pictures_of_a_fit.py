@@ -19,7 +19,7 @@ import fenchel
 
 
 def visits(n=300, clinics=15, seed=0):
-    """Rows of clinics; counts with a gamma factor of variance 1/2 about their mean."""
+    """Simulated visits to clinics: Poisson counts whose mean is multiplied by a gamma variable with variance 1/2."""
     rng = np.random.default_rng(seed)
     dose, clinic = rng.uniform(0.0, 2.0, n).round(2), rng.integers(0, clinics, n)
     data = pd.DataFrame({"dose": dose, "clinic": clinic, "sex": rng.choice(["f", "m"], n)})
@@ -28,7 +28,7 @@ def visits(n=300, clinics=15, seed=0):
 
 
 def durations(n=120, seed=0):
-    """Weeks until relapse, without a drug shorter; what lasts more than six is not seen to its end."""
+    """Simulated weeks until relapse, shorter without a drug. Durations of more than six weeks are censored."""
     rng = np.random.default_rng(seed)
     drug = rng.integers(0, 2, n)
     weeks = 3.0 * np.exp(0.8 * drug) * rng.weibull(1.5, n)

@@ -34,7 +34,7 @@ def slice_sampled(K, log_likelihood, sweeps, rng):
 def main(picture=None, sweeps=60_000):
     x = np.linspace(0, 10, 24)
     y = (np.sin(x) > 0).astype(float)
-    y[[3, 17]] = 1 - y[[3, 17]]  # two surprises
+    y[[3, 17]] = 1 - y[[3, 17]]  # two labels that contradict the others
     K = 25.0 * np.exp(-0.5 * (x[:, None] - x[None, :]) ** 2) + 1e-6 * np.eye(24)
     sol = fenchel.infer(BernoulliLogit("exact"), DenseCovariance(K), y)
     found = sol.corrected()

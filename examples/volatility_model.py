@@ -22,7 +22,7 @@ def main(picture=None):
     pound = load_stochvol()
     returns = pound.returns - pound.returns.mean()
     n = returns.size
-    data = {"day": np.arange(n), "y": returns}  # trading days: weekends are no steps
+    data = {"day": np.arange(n), "y": returns}  # trading days: weekends are not counted
     wide = {"ar1(day)": fenchel.PC(sd=3, alpha=0.01)}  # the log-variance of returns moves by more than 1
     fit = fenchel.fit("y ~ ar1(day)", data, "stochastic-volatility", priors=wide)
     sd, phi = fit.hyperparameters["value"]
@@ -44,7 +44,7 @@ def volatility(fit, rows):
 
 
 def draw(path, fit, ahead, dates, size):
-    """The path, and the forecast behind its end: trading days keep the pace of the calendar."""
+    """Draw the volatility and its forecast, with trading days converted to calendar dates."""
     ax = plot_path(
         dates, *volatility(fit, None), points=size, label="volatility", points_label="absolute return",
         ylabel="percent a day",

@@ -91,6 +91,7 @@ class ICAR(GraphTerm):
     """An intrinsic conditional autoregression (Besag): u_r - u_s ~ N(0, sd^2) for neighbours r and s.
 
     It is scaled: in each connected part of the graph, and in isolated regions, sd is the typical sd of an effect.
+    Arguments are ``column`` and ``graph``, the adjacency matrix, and ``levels`` and ``name`` as in ``LevelTerm``.
     """
 
     word, r_names = "icar", ("car", "besag", "mrf")
@@ -98,7 +99,10 @@ class ICAR(GraphTerm):
 
 
 class BYM(GraphTerm):
-    """The model of Besag, York and Mollie: an ICAR effect u plus an independent effect v, with an sd for each."""
+    """The model of Besag, York and Mollie: an ICAR effect u plus an independent effect v, with an sd for each.
+
+    Arguments are ``column`` and ``graph``, the adjacency matrix, and ``levels`` and ``name`` as in ``LevelTerm``.
+    """
 
     word, options = "bym", ("precision_u", "precision_v")
 
@@ -117,6 +121,7 @@ class BYM2(GraphTerm):
     """The model of Besag, York and Mollie with one sd: sd (sqrt(phi) u + sqrt(1 - phi) v), u a scaled ICAR.
 
     phi is the share of the variance that neighbours have in common (Riebler et al. 2016).
+    Arguments are ``column`` and ``graph``, the adjacency matrix, and ``levels`` and ``name`` as in ``LevelTerm``.
     """
 
     word, builder, options, standard = "bym2", staticmethod(gmrf.bym2), ("precision", "phi"), True
@@ -126,7 +131,10 @@ class BYM2(GraphTerm):
 
 
 class Leroux(GraphTerm):
-    """The model of Leroux: independent effects for rho = 0, an ICAR for rho = 1, and in between otherwise."""
+    """The model of Leroux: independent effects for rho = 0, an ICAR for rho = 1, and in between otherwise.
+
+    Arguments are ``column`` and ``graph``, the adjacency matrix, and ``levels`` and ``name`` as in ``LevelTerm``.
+    """
 
     word, builder, options, standard = "leroux", staticmethod(gmrf.leroux), ("precision", "rho"), True
 

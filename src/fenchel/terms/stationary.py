@@ -206,7 +206,10 @@ class OrnsteinUhlenbeck(MaternSeries):
 
 
 class AR1(LevelTerm):
-    """A stationary autoregression of first order, with marginal sd and correlation phi of neighbouring times."""
+    """A stationary autoregression of first order, with marginal sd and correlation phi of neighbouring times.
+
+    Arguments are ``column``, ``levels`` and ``name`` as in ``LevelTerm``.
+    """
 
     word, partitioned, in_time = "ar1", True, True
     r_names = "corAR1", "ou"

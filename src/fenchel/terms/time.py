@@ -204,7 +204,10 @@ class IntegratedWiener(Wiener):
 
 # -- equal steps ----------------------------------------------------------------------------------
 class RW1(LevelTerm):
-    """A random walk of first order: u_{t+1} - u_t ~ N(0, sd^2), scaled so that sd is the typical sd of an effect."""
+    """A random walk of first order: u_{t+1} - u_t ~ N(0, sd^2), scaled so that sd is the typical sd of an effect.
+
+    Arguments are ``column``, ``levels`` and ``name`` as in ``LevelTerm``.
+    """
 
     word, partitioned, in_time = "rw1", True, True
     builder, least, at_any_times = staticmethod(gmrf.rw1), 2, Wiener
@@ -217,6 +220,7 @@ class RW2(LevelTerm):
     """A random walk of second order, u_{t+2} - 2 u_{t+1} + u_t ~ N(0, sd^2), with its straight line as a fixed effect.
 
     It is scaled so that sd is the typical departure of the effect from its straight line.
+    Arguments are ``column``, ``levels`` and ``name`` as in ``LevelTerm``. ``trend=False`` leaves out the line.
     """
 
     word, partitioned, in_time = "rw2", True, True
@@ -237,7 +241,11 @@ class RW2(LevelTerm):
 
 
 class Seasonal(LevelTerm):
-    """A seasonal effect whose sum over each period is N(0, sd^2). The season that repeats exactly is a fixed effect."""
+    """A seasonal effect whose sum over each period is N(0, sd^2). The season that repeats exactly is a fixed effect.
+
+    ``period`` is the number of steps of a season, and ``trend=False`` leaves out the fixed effect. ``column``,
+    ``levels`` and ``name`` are as in ``LevelTerm``.
+    """
 
     word, partitioned, in_time = "seasonal", True, True
 
