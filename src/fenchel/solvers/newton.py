@@ -2,8 +2,8 @@
 
     ds = -(I + M J)^-1 (s - s*),    J = dtau/ds
 
-Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is of
-``directions.py``; how far to go along it is a ``MirrorSearch``:
+Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is a
+``MirrorDirection``; how far to go along it is a ``MirrorSearch``:
 
 A step is whole unless it would move a coordinate beyond the likelihood's reach, where exp would overshoot. It need not
 lower the dual at once: under a wide prior the curve tau(s) leaves the stiff directions of S, the dual rises, and the
