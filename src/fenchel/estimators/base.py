@@ -1,7 +1,8 @@
 """What every estimator shares: learning, the certificate as attributes, one warning, the score.
 
-An estimator composes a target, which reads y into a likelihood and predictions back into y 
-(``inputs/observations.py``), with a latent, which reads X into a family of priors and says what eta is at new rows (``latent.py``).
+An estimator composes a target, which reads y into a likelihood and predictions back into y
+(``inputs/observations.py``), with a latent, which reads X into a family of priors and says what eta is at new rows
+(``latent.py``).
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The search walks in the sites (beta, lam) of q and judges by the ELBO P. Its dir
 (h, rho), by conjugate gradients whose first step is the natural gradient; one factorisation a step, the one that
 evaluates P. It starts where a loosely solved dual of the tightest convex bound ends: from there one to three steps
 suffice at moderate variances. Its parts: ``CoupledStart``, ``CoupledSearch`` and ``CoupledDirection``; many rows with
-few weights take the steps of ``row_steps.py``. A step is whole unless P falls; where P cannot tell any more, by rounding
-or by the rule of its expectations, the certificate judges. Where Newton's direction leads nowhere, the natural gradient
-is taken:
+few weights take the steps of ``row_steps.py``. A step is whole unless P falls; where P cannot tell any more, by
+rounding or by the rule of its expectations, the certificate judges. Where Newton's direction leads nowhere, the natural
+gradient is taken:
 
     lam <- (1-t) lam + t lam+,   b <- (1-t)(lam h - beta) + t (lam+ h - alpha+)
 """
