@@ -154,9 +154,18 @@ def test_the_cost_of_points_is_that_of_all_pairs():
         latent = memory._latent
         family = InducingCovariance(kernel, X, X[:30], offset=np.reshape(latent.mean, (1, -1)), level=latent.level)
         plain = approximation_loss(memory.solution_, family.at(family.theta), enough=np.inf)
-        error = ours.approximation_["standard_error"].iloc[0]
+        loss, error = ours._latent.result.loss, ours.approximation_["standard_error"].iloc[0]
         assert 0.0 < error < 0.3 * plain.bound
         assert abs(ours.approximation_loss_ - plain.bound) < 4.0 * error
+        assert loss.spreads == pytest.approx(plain.spreads, rel=1e-5)  # no estimate
+
+
+def test_points_in_every_row_leave_the_white_noise_alone():
+    kernel, rows, y = 2.0 * RBF(3.0) + WhiteKernel(0.05), X[:150], CASES["counts"][1][:150]
+    options = {"approximation": "inducing", "optimizer": None, "n_inducing": rows}
+    ours = GaussianProcessPoissonRegressor(kernel, **options).fit(*parts(rows, y, cut=50))
+    alpha = GaussianProcessPoissonRegressor(kernel, **options).fit(rows, y).solution_.alpha
+    assert ours._latent.result.loss.means == pytest.approx(0.5 * 0.05 * np.sum(alpha**2), rel=1e-5)
 
 
 def test_a_checkpoint_goes_on_with_the_same_points(tmp_path, monkeypatch):

@@ -201,6 +201,15 @@ def test_joint_answers_of_new_rows(knots, monkeypatch):
     assert ("rows are neighbours of others" in few.summary()) == bool(knots)
 
 
+def test_joint_answers_under_a_kernel_with_white_noise():
+    """The values of the rows have noise of their own, which new rows do not share."""
+    make, y, _ = CASES["regressor"]
+    held = {"optimizer": None, "likelihood": fenchel.Gaussian(0.1), "n_neighbors": len(X) - 1}
+    few, exact = (make(KERNELS["noise"], approximation=word, **held).fit(X, y) for word in ("neighbours", None))
+    covariance = exact.predict(NEW, return_cov=True)[1]
+    np.testing.assert_allclose(few.predict(NEW, return_cov=True)[1], covariance, atol=1e-5)
+
+
 def test_rows_that_agree_and_constant_columns():
     """Rows that agree share a value; a constant column changes nothing; one row alone is fitted."""
     make, y, _ = CASES["counts"]

@@ -73,8 +73,9 @@ class NeighboursLatent(KernelLatent):
         out = [f"each of {n} rows is conditioned on its {m} nearest among those before it"]
         if len(self.stages) > 1:
             first, more = self.stages
-            moved = more["elbo"] - first["elbo"]
-            out.append(f"with {more['n_neighbors']:.0f} neighbours the elbo is {moved:+.2g} nats; no bound is known")
+            moved, twice = more["elbo"] - first["elbo"], more["n_neighbors"]
+            side = "higher" if moved >= 0.0 else "lower"
+            out.append(f"with {twice:.0f} neighbours the elbo is {abs(moved):.2g} nats {side}; no bound is known")
         if self.knots_leave:
             knots = self.family_in_place.process.knots
             said = f"{knots} rows are neighbours of others; the others keep {self.knots_leave:.0%} of the variance"

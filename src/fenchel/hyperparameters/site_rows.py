@@ -5,8 +5,9 @@
 
 The same coupled Newton method as that of ``solvers/exact.py``, on plain arrays: no prior, no problem and no trace is
 made at each theta, which take longer than the linear algebra of a hundred rows. It only says where a search with
-certified fits begins (``few_rows_start``), and where that one's first fit begins. What it cannot do (a row that is not
-seen, rounding, a rise that fails) is left to that search, from the start that it was given.
+certified fits begins, and where the first of these fits begins (``quick_start`` of ``gaussian_rows.py``). What it
+cannot do (a row that is not seen, rounding, a rise that fails) is left to that search, from the start that it was
+given.
 """
 
 from __future__ import annotations

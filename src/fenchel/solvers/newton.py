@@ -2,8 +2,8 @@
 
     ds = -(I + M J)^-1 (s - s*),    J = dtau/ds
 
-Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is in
-``priors``, and ``MirrorSearch`` chooses the length of a step:
+Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is a
+``MirrorDirection``, and a ``MirrorSearch`` chooses the length of a step:
 
 A step is full unless it would move a coordinate beyond the reach of the likelihood, where exp overflows. It need not
 decrease the dual at once: under a wide prior the curve tau(s) leaves the stiff directions of S, the dual rises, and
