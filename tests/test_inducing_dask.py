@@ -6,6 +6,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from fenchel.distributed import Checkpoint, InMemory, Interrupted, Sums, linear_rows
 from fenchel.distributed import inducing_passes as passes
+from fenchel.distributed.theta_response import same_function
 from fenchel.estimators import (
     GaussianProcessClassifier,
     GaussianProcessPoissonRegressor,
@@ -143,6 +144,31 @@ def test_slopes_in_theta_are_those_of_differences():
         fitted("labels", False, **held)
     expected = [(elbo(KERNEL.theta + e) - elbo(KERNEL.theta - e)) / 2e-3 for e in 1e-3 * np.eye(3)]
     np.testing.assert_allclose(seen["slopes"], expected, rtol=1e-5, atol=1e-4)
+
+
+def test_the_response_to_theta_is_near_that_of_differences(monkeypatch):
+    """The curvature of the best elbo, and where the best q goes, by a sample that is all rows."""
+    seen, plain = {}, passes.theta_response
+
+    def kept(at, sample, point):
+        seen.update(at=at, q=point.q, found=plain(at, sample, point))
+        return seen["found"]
+
+    monkeypatch.setattr(passes, "theta_response", kept)
+    fitted("counts", False, n_inducing=X[:15], loss=0.1)
+    at, q, found = seen.values()
+
+    held = {"optimizer": None, "n_inducing": X[:15], "tol": 1e-13}
+
+    def elbo(theta):
+        return fitted("counts", False, kernel=KERNEL.clone_with_theta(theta), **held).elbo_
+
+    for i, step in enumerate(0.05 * np.eye(3)):
+        bend = (2.0 * elbo(q.theta) - elbo(q.theta + step) - elbo(q.theta - step)) / 0.05**2
+        assert found.curvature[i, i] == pytest.approx(bend, rel=0.3)
+        there = q.theta + step
+        near, same = at(there).evaluated([found.moved(q, there), same_function(q, there)])
+        assert elbo(there) - near.elbo < 0.3 * (elbo(there) - same.elbo)
 
 
 def test_the_cost_of_points_is_that_of_all_pairs():
