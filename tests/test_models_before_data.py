@@ -147,6 +147,8 @@ def test_metadata_is_routed_through_a_pipeline():
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
 
+    if tuple(int(part) for part in sklearn.__version__.split(".")[:2]) < (1, 8):
+        pytest.skip("the first Pipeline that routes sample_weight to score is that of scikit-learn 1.8")
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"x": rng.normal(size=90), "g": np.arange(90) % 6})
     exposure, weight = rng.uniform(0.5, 20.0, 90), rng.integers(1, 4, 90).astype(float)
