@@ -409,8 +409,9 @@ def page(results: list[Result]) -> str:
         words[3],
         "",
         "Verdicts are fenchel's against each peer: win, tie or loss. A peer without an answer is counted apart. "
-        "Seconds are of the clock / of the processor. `computes` says what a peer's answer is: where a task has an "
-        "exact maximum, a peer that maximises is judged by that and not by the posterior.",
+        "Seconds are of the clock / of the processor; the load says how many processes shared the cores. `computes` "
+        "says what a peer's answer is: where a task has an exact maximum, a peer that maximises is judged by that and "
+        "not by the posterior.",
         "",
         *summary(results),
     ]
@@ -440,8 +441,7 @@ def main() -> None:
     if given.pages:
         write_pages()
         return
-    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, one thread a fit"
-    run_on = f"{date.today()} ({machine})"
+    machine = f"{date.today()} (Python {platform.python_version()}, {os.cpu_count()} cores, one thread a fit"
     results = []
     for name in given.tasks or tasks():
         began = time.perf_counter()
@@ -454,6 +454,7 @@ def main() -> None:
                 write(task, Path(made))
                 rows = [judged(peer, name, task, Path(made), given.limit) for peer in offered]
             compare(task, rows)
+            run_on = f"{machine}, load {os.getloadavg()[2]:.0f})"
             result = Result(task.title, task.objective, rows, time.perf_counter() - began, run_on=run_on)
         results.append(result)
         print(f"\n{result.title}: {result.skipped or result.objective}", *table(result.rows), sep="\n", flush=True)
