@@ -37,6 +37,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import venv
 from collections.abc import Callable, Iterable
@@ -308,7 +309,7 @@ def table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def counts(rows: Iterable[Row]) -> tuple[str, str]:
+def counts(rows: list[Row]) -> tuple[str, str]:
     """Wins, ties and losses of fenchel, in accuracy and in time, where both have an answer."""
     said = []
     for what in ("accuracy", "time"):
@@ -346,16 +347,20 @@ def summary(results: list[Result]) -> list[str]:
 
 def short(results: list[Result]) -> str:
     """What the README says: one sentence and a small table."""
-    named = sorted({row.peer for result in results for row in result.rows[1:]}, key=str.lower)
+    every = [row for result in results for row in result.rows[1:]]
+    *named, last = sorted({row.peer for row in every}, key=str.lower)
+    sentence = (
+        f"The same data, fitted by fenchel and by {', '.join(named)} and {last}. A win is a smaller error or less time "
+        "of fenchel, beside one peer. Data, settings and every figure are on [one page](docs/peers.md)."
+    )
     lines = [
-        f"fenchel beside {', '.join(named)}. Each peer that can do a task is a win, a tie or a loss of fenchel; data, "
-        "settings and every figure are on [one page](docs/peers.md).",
+        *textwrap.wrap(sentence, 120, break_on_hyphens=False),
         "",
         "| task | accuracy: win / tie / loss | time: win / tie / loss |",
         "|---|---|---|",
     ]
     lines += [f"| {result.title} | {' | '.join(counts(result.rows[1:]))} |" for result in results]
-    lines.append(f"| **all** | {' | '.join(counts(row for result in results for row in result.rows[1:]))} |")
+    lines.append(f"| **all** | {' | '.join(counts(every))} |")
     return "\n".join(lines)
 
 
@@ -365,7 +370,7 @@ def write_pages() -> None:
     PAGE.write_text(page(results), encoding="utf-8")
     before, _, rest = README.read_text(encoding="utf-8").partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
-    README.write_text("\n".join([before + MARKS[0], short(results), MARKS[1] + after]), encoding="utf-8")
+    README.write_text("\n".join([before + MARKS[0], "", short(results), "", MARKS[1] + after]), encoding="utf-8")
 
 
 def titled(name: str) -> str:
@@ -404,8 +409,9 @@ def page(results: list[Result]) -> str:
         words[3],
         "",
         "Verdicts are fenchel's against each peer: win, tie or loss. A peer without an answer is counted apart. "
-        "Seconds are of the clock / of the processor. `computes` says what a peer's answer is: where a task has an "
-        "exact maximum, a peer that maximises is judged by that and not by the posterior.",
+        "Seconds are of the clock / of the processor; the load says how many processes shared the cores. `computes` "
+        "says what a peer's answer is: where a task has an exact maximum, a peer that maximises is judged by that and "
+        "not by the posterior.",
         "",
         *summary(results),
     ]
@@ -435,8 +441,7 @@ def main() -> None:
     if given.pages:
         write_pages()
         return
-    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, one thread a fit"
-    run_on = f"{date.today()} ({machine})"
+    machine = f"{date.today()} (Python {platform.python_version()}, {os.cpu_count()} cores, one thread a fit"
     results = []
     for name in given.tasks or tasks():
         began = time.perf_counter()
@@ -449,6 +454,7 @@ def main() -> None:
                 write(task, Path(made))
                 rows = [judged(peer, name, task, Path(made), given.limit) for peer in offered]
             compare(task, rows)
+            run_on = f"{machine}, load {os.getloadavg()[2]:.0f})"
             result = Result(task.title, task.objective, rows, time.perf_counter() - began, run_on=run_on)
         results.append(result)
         print(f"\n{result.title}: {result.skipped or result.objective}", *table(result.rows), sep="\n", flush=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 PACKAGE = "gpytorch"
-POINTS, PASSES, BATCH, RATE = 500, 15, 1000, 0.03
+POINTS, PASSES, BATCH, RATE = 500, 50, 1000, 0.03
 
 
 def columns_of(table):
@@ -57,7 +57,7 @@ def binary_process(data):
 
 
 def large_process(data):
-    """SVGP: 500 learned points, Matern 5/2 with a length a column, Adam (rate 0.03), 15 passes in batches of 1,000"""
+    """SVGP: 500 learned points, Matern 5/2 with a length a column, Adam (rate 0.03), 50 passes in batches of 1,000"""
     import gpytorch
     import torch
 

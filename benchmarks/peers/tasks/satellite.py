@@ -27,7 +27,8 @@ def task(quick, folder):
     return Task(
         "Satellite field",
         f"{len(seen)} temperatures, {len(masked)} cells under clouds predicted: RMSE and CRPS. Published (RMSE, CRPS, "
-        "95 % hold): SPDE 1.53, 0.83, 0.97; NNGP 1.64, 0.85, 0.95; LatticeKrig 1.68, 0.87, 0.96.",
+        "95 % hold): SPDE 1.53, 0.83, 0.97; NNGP 1.64, 0.85, 0.95; LatticeKrig 1.68, 0.87, 0.96. fenchel's rules for a "
+        "mesh were settled with these scores in view (docs/maps.md); those of the peers were not.",
         {
             "train": named(seen, ("temperature", "lon", "lat", "x", "y")),
             "test": named(masked, ("lon", "lat", "x", "y")),
