@@ -4,10 +4,10 @@ integrated   mixtures over fits at many hyperparameters, weighted by their evide
 corrected    hyperparameters that maximise the corrected evidence, with corrected marginals
 Gaussian     hyperparameters that maximise the elbo, with the best Gaussian
 
-"fast" is the last and "high" the first, at any cost. "auto" is the first that is affordable: it
-takes at most ``gates.AFFORDED_FITS`` times as long as the plain fit, or ``gates.AFFORDED_SECONDS``. For Gaussian noise
-there is nothing to correct. Seconds are estimated from the numbers of rows, latents and fits rather than measured, so
-that the same data give the same choice on every computer.
+"fast" is the last and "high" the first, at any cost. "auto" is the first that is affordable: it takes at most
+``gates.AFFORDED_FITS`` times as long as the plain fit, or ``gates.AFFORDED_SECONDS``. For Gaussian noise there is
+nothing to correct. Seconds are estimated from the numbers of rows, latents and fits rather than measured, so that the
+same data give the same choice on every computer.
 """
 
 from __future__ import annotations
