@@ -114,7 +114,7 @@ class _Choice:
             return max(self.starts, key=_is_scaled)
         return next(start for start in self.starts if _is_scaled(start) == shape.scaled)
 
-    def _begun(self) -> KernelTrials:
+    def _no_trials(self) -> KernelTrials:
         """The trials before any kernel has been tried."""
         n, d = len(self.latent.X), len(self.latent.numeric)
         lengths = d if 1 < d <= _MOST_LENGTHS and n >= _ROWS_A_LENGTH * d else 1
@@ -124,7 +124,7 @@ class _Choice:
 
     def trials(self) -> KernelTrials:
         """The trials of all kernels that are worth trying."""
-        out = self._begun()
+        out = self._no_trials()
         shape = out.next_one()
         while shape is not None:
             out = out.and_also(shape, *self._learned(shape, out))
@@ -146,10 +146,10 @@ class _Choice:
         for steps in _STEPS:
             search = Search(evidence, steps, _SLOPE, None, SearchOptions(max_runs=1))
             try:
-                found = search.run(np.clip(theta, *evidence.bounds.T))
+                result = search.run(np.clip(theta, *evidence.bounds.T))
             except ValueError:  # beyond double precision
                 break
-            rise, value, theta = found.solution.elbo - value, found.solution.elbo, found.theta
+            rise, value, theta = result.solution.elbo - value, result.solution.elbo, result.theta
             if value < hopeless or rise < _RISE or search.n_steps < steps:
                 break
         return value, theta
@@ -168,7 +168,7 @@ class _Choice:
 
     def restored(self, numbers: dict[str, Any]) -> KernelTrials:
         """The trials from the numbers in a file."""
-        out = self._begun()
+        out = self._no_trials()
         for word, lengths, scaled, value, theta in zip(*(numbers[name] for name in _KEPT), strict=True):
             shape = KernelShape(str(word), int(lengths), bool(scaled))
             out = out.and_also(shape, float(value), np.asarray(theta, dtype=np.float64))

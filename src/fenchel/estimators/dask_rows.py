@@ -93,9 +93,9 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     file = None if checkpoint is None else Checkpoint(where, checkpoint)
     rows = replace(rows, kept=None if file is None else file.path)
     table = LinearTable(where, column_names(estimator, rows, X), tuple(beside))
-    found = surveyed(rows, table)
-    columns: TableMoments = found["columns"]
-    target, labels = estimator._read_partitions(found["values"])
+    sums = run_survey(rows, table)
+    columns: TableMoments = sums["columns"]
+    target, labels = estimator._read_partitions(sums["values"])
     likelihood, D = target.likelihood, len(table.names)
     if likelihood.row_parameters:  # readers add them
         likelihood = likelihood.with_rows(**{key: ROW_DEFAULTS.get(key) for key in likelihood.row_parameters})
@@ -107,34 +107,34 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     theta = bool((estimator.learn_variance or own) and latent.groups.max(initial=-1) >= 0)
     learning = Learning.of(theta, likelihood if own else None, target.y)
     if file is not None:
-        file.describe(fit_settings(estimator, table, target), measured_numbers(found))
+        file.describe(fit_settings(estimator, table, target), measured_numbers(sums))
     task = PartitionedProblem(rows, reader, likelihood, GroupedVariances(latent.family()), learning)
-    few = InMemory(where, joined(found["sample"])) if "sample" in found else None
+    few = InMemory(where, joined(sums["sample"])) if "sample" in sums else None
     learned = fit_weights(task, tol=estimator._inner_tol(), sample=few, checkpoint=file)
     estimator._take(learned, target, latent, mean)
 
 
-def surveyed(rows: Partitions, table: LinearTable, least: int | None = None) -> Sums:
+def run_survey(rows: Partitions, table: LinearTable, least: int | None = None) -> Sums:
     """The first pass over the rows; its sample has about ``least`` rows, if given. Weights must not sum to 1."""
     fewest, most = (_FEWEST, max(_FEWEST, _NUMBERS // len(table.names))) if least is None else (least, least)
 
     def measured() -> Sums:
         largest = max(fewest, min(_LARGEST, most))
         sample = -(-fewest // rows.count), -(-largest // rows.count)
-        found: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
-        return found
+        sums: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
+        return sums
 
-    def numbers(found: Sums) -> dict[str, Any]:
-        return {name: value for name, value in found.items() if name != "sample"}
+    def numbers(sums: Sums) -> dict[str, Any]:
+        return {name: value for name, value in sums.items() if name != "sample"}
 
-    found = searched("survey", measured, numbers, Sums)
-    weight = found["columns"].weight
+    sums = searched("survey", measured, numbers, Sums)
+    weight = sums["columns"].weight
     if not weight > 0.0:
         raise problem(table.where, "sample_weight is 0 in every row of every partition", "one row or more that counts")
-    if found["n"] > 1 and abs(weight - 1.0) <= 1e-6:
+    if sums["n"] > 1 and abs(weight - 1.0) <= 1e-6:
         got = "sample_weight sums to 1 over all partitions, and weights say how often a row was seen"
-        raise problem(table.where, got, "numbers of rows", f"Shares times {found['n']}, the number of rows, are.")
-    return found
+        raise problem(table.where, got, "numbers of rows", f"Shares times {sums['n']}, the number of rows, are.")
+    return sums
 
 
 def column_names(estimator: Any, rows: Partitions, X: Any) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def column_names(estimator: Any, rows: Partitions, X: Any) -> tuple[str, ...]:
 
     kept = ("n_columns", "names")
     n, named = searched(
-        "columns", columns, lambda found: dict(zip(kept, found, strict=True)), lambda own: tuple(own[k] for k in kept)
+        "columns", columns, lambda sums: dict(zip(kept, sums, strict=True)), lambda own: tuple(own[k] for k in kept)
     )
     if n == 0:
         raise problem(where, "X has no columns", "one feature or more")
@@ -173,12 +173,12 @@ def fit_settings(estimator: Any, table: LinearTable, target: Target) -> dict[str
     return {"estimator": table.where, **text, **columns}
 
 
-def measured_numbers(found: Sums) -> np.ndarray:
+def measured_numbers(sums: Sums) -> np.ndarray:
     """Numbers by which a checkpoint recognises its table."""
-    columns, y = found["columns"], found["values"].moments
+    columns, y = sums["columns"], sums["values"].moments
     mean, sd, _, _ = columns.columns()
     total = np.zeros(2) if y is None else np.array([y.mean[0], y.covariance[0, 0]])
-    return np.concatenate([[found["n"], columns.weight], mean, sd, total])
+    return np.concatenate([[sums["n"], columns.weight], mean, sd, total])
 
 
 # -- predictions --------------------------------------------------------------------------------------------
@@ -244,10 +244,10 @@ def score_partitions(estimator: Any, X: Any, y: Any, sample_weight: Any, rows: d
     """Mean log predictive density of a Dask collection, in one pass."""
     name, given = type(estimator).__name__, {key: x for key, x in rows.items() if x is not None}
     parts = Partitions.of(name, X=X, y=y, weight=sample_weight, **given)
-    found: Sums = parts.reduce(_scored, without_rows(estimator), tuple(given))
-    if not found["weight"] > 0.0:
+    sums: Sums = parts.reduce(_scored, without_rows(estimator), tuple(given))
+    if not sums["weight"] > 0.0:
         raise problem(name, "every y is NaN or has weight 0", "at least one observed row")
-    return float(found["density"] / found["weight"])
+    return float(sums["density"] / sums["weight"])
 
 
 def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:

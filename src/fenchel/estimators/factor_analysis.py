@@ -197,32 +197,32 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
 
         def search() -> FoundFactors:
             if chosen:
-                model, found, _ = by_evidence(table, self.noise, min(width, 10), name, **options)
+                model, result, _ = by_evidence(table, self.noise, min(width, 10), name, **options)
             else:
                 model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
-                found, _ = fitted(model, table, values, name, **options)
-            return FoundFactors(model.n_components, *(getattr(found, each) for each in FoundFactors._fields[1:]))
+                result, _ = fitted(model, table, values, name, **options)
+            return FoundFactors(model.n_components, *(getattr(result, each) for each in FoundFactors._fields[1:]))
 
-        found = searched("factors", search, FoundFactors.numbers, FoundFactors.restored)
-        self._model = FactorModel(table.likelihoods, found.n_components, self.noise)
-        self._model.check(found.parameters)
+        result = searched("factors", search, FoundFactors.numbers, FoundFactors.restored)
+        self._model = FactorModel(table.likelihoods, result.n_components, self.noise)
+        self._model.check(result.parameters)
         self._units = units(name, values, table.columns, self.noise)
-        self._inner: Parameters = found.parameters
-        self._parameters = self._units.restore(self._model, found.parameters)
+        self._inner: Parameters = result.parameters
+        self._parameters = self._units.restore(self._model, result.parameters)
         self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset
         self.n_components_ = self.components_.shape[0]
-        self.noise_variance_, self.strength_ = self._parameters.variance, found.strength
+        self.noise_variance_, self.strength_ = self._parameters.variance, result.strength
         volume = float((~np.isnan(values)).sum(axis=0) @ np.log(self._units.unit))
-        self.elbo_, self.gap_, self.trace_ = found.elbo - volume, found.gap, np.array(found.trace) - volume
-        self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
+        self.elbo_, self.gap_, self.trace_ = result.elbo - volume, result.gap, np.array(result.trace) - volume
+        self.n_iter_, self.converged_ = max(1, result.n_iter), result.converged
         self.columns_: tuple[Column, ...] = table.columns
         self.likelihoods_ = {c.name: own for c, own in zip(table.columns, self._parameters.likelihoods)}
         ordered = {name: cast(Cumulative, own) for name, own in self.likelihoods_.items() if own.ordered}
         self.cutpoints_ = {name: own.cutpoints for name, own in ordered.items()}
         self.predictor_names_ = _predictor_names(table.columns)
-        if not found.converged:
+        if not result.converged:
             warnings.warn(
-                f"{name} did not converge: {found.status}. What is kept is the best point reached; raise max_iter "
+                f"{name} did not converge: {result.status}. What is kept is the best point reached; raise max_iter "
                 f"(now {self.max_iter}), or a strength above {self.strength_:.3g} makes the problem easier.",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -323,11 +323,11 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
         values = self._values(X)
         fits = self._fits(values)
         holes = np.isnan(values)
-        found = cells(self._model, fits.mean, fits.covariance, self._parameters, holes)  # z does not know of units
+        result = cells(self._model, fits.mean, fits.covariance, self._parameters, holes)  # z does not know of units
         if return_distribution:
-            return _distribution(self.columns_, holes, found)
+            return _distribution(self.columns_, holes, result)
         level, of_means = summaries(type(self).__name__, self.columns_, ordered)
-        return self._table.fill(as_pandas(type(self).__name__, X), typical(found, holes, level), of_means)
+        return self._table.fill(as_pandas(type(self).__name__, X), typical(result, holes, level), of_means)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Draw rows from the model, as a table of the type that it was fitted to."""

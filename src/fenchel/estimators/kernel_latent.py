@@ -156,25 +156,25 @@ class KernelLatent(Latent):
         """
         if self.optimizer is not None:
             return learn_by_function(self.optimizer, self.theta, target, family, own, options)
-        found = super().learn(target, family, own, theta=self.theta, **options)
-        if not found.converged and self.theta is not None:  # near the maximum rounding may hide the rise
-            found = max(found, super().learn(target, family, own, **options), key=lambda one: one.converged)
-        noise = np.array([entry.size for entry in found.likelihood.entries()])  # rounding may hide the rise
+        learned = super().learn(target, family, own, theta=self.theta, **options)
+        if not learned.converged and self.theta is not None:  # near the maximum rounding may hide the rise
+            learned = max(learned, super().learn(target, family, own, **options), key=lambda one: one.converged)
+        noise = np.array([entry.size for entry in learned.likelihood.entries()])  # its entries of theta
         if not (own and noise.any()):
-            return found
-        above = found.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
-        if above[noise].min() > (_ROUNDING if found.converged else _UNTOLD_NOISE):
-            return found
-        best, latent = found, self
-        for level in _HELD_NOISE[-1:] if found.converged else _HELD_NOISE:
-            likelihood = found.likelihood.with_theta(found.likelihood.theta + np.where(noise, level - above, 0.0))
+            return learned
+        above = learned.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
+        if above[noise].min() > (_ROUNDING if learned.converged else _UNTOLD_NOISE):
+            return learned
+        best, latent = learned, self
+        for level in _HELD_NOISE[-1:] if learned.converged else _HELD_NOISE:
+            likelihood = learned.likelihood.with_theta(learned.likelihood.theta + np.where(noise, level - above, 0.0))
             held = replace(target, likelihood=likelihood)
-            again = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
-            if not again.converged:
+            refit = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
+            if not refit.converged:
                 break
             n, levels = self.kernel.n_dims, self.levels
-            levels = None if levels is None else levels.with_theta(again.theta[n:])
-            best, latent = again, replace(self, kernel=self.kernel.clone_with_theta(again.theta[:n]), levels=levels)
+            levels = None if levels is None else levels.with_theta(refit.theta[n:])
+            best, latent = refit, replace(self, kernel=self.kernel.clone_with_theta(refit.theta[:n]), levels=levels)
         return best
 
     def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:

@@ -100,8 +100,8 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
     rows = GaussianRows(evidence, family, Z)
 
     def search() -> dict[str, Any]:
-        found = [_searched(model, rows, first) for first in _starts(model, evidence)]
-        best = max((one for one in found if one is not None), key=lambda one: one.value, default=None)
+        result = [_searched(model, rows, first) for first in _starts(model, evidence)]
+        best = max((one for one in result if one is not None), key=lambda one: one.value, default=None)
         if best is None:
             got = f"the covariance under {kernel} and the noise is not positive definite in double precision"
             raise problem(name, got, "a kernel and a noise on the scale of y", "normalize_y=True brings y to scale 1.")
@@ -109,18 +109,18 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
 
     learned = model.optimizer is not None and evidence.start.size > 0
     kept = {"theta": evidence.start, "gradient": np.zeros(evidence.start.size), "n_evaluations": 1}
-    found: dict[str, Any] = searched("outputs", search, _as_it_is, _as_it_is) if learned else kept
-    theta = np.asarray(found["theta"], dtype=np.float64)
+    result: dict[str, Any] = searched("outputs", search, _as_it_is, _as_it_is) if learned else kept
+    theta = np.asarray(result["theta"], dtype=np.float64)
     _keep(model, X, Y, weights, kernel.clone_with_theta(theta[: kernel.n_dims]), theta, size, sds)
     model.theta_names_ = evidence.names
-    gradient = np.asarray(found["gradient"])
+    gradient = np.asarray(result["gradient"])
     model._at_bounds = entries_at_bounds(evidence.bounds, theta, gradient, _GTOL)[0]
     flat = evidence.largest_slope(theta, gradient) <= 2.0 * _GTOL or callable(model.optimizer) or not learned
     model.converged_ = bool(flat) and all(one.converged_ for one in model.outputs_ or [])
     if not flat:
         said = "a slope is left in the evidence of all outputs"
         warnings.warn(f"{name} did not converge: {said}", ConvergenceWarning, stacklevel=callers_line())
-    model.n_iter_ = int(found["n_evaluations"])
+    model.n_iter_ = int(result["n_evaluations"])
 
 
 def _as_it_is(numbers: dict[str, Any]) -> dict[str, Any]:
@@ -200,10 +200,10 @@ def own_optimizer(optimizer: Any, evidence: Any, theta: np.ndarray, bounds: np.n
         value, gradient = evidence(np.asarray(at, dtype=np.float64))
         return (-value, -gradient) if eval_gradient else -value
 
-    found = numeric("optimizer", "theta", optimizer(objective, theta, bounds=bounds)[0])
-    if found.shape != theta.shape or not np.isfinite(found).all():
-        raise problem("optimizer", f"theta of shape {found.shape}", f"{theta.size} finite numbers and the value there")
-    return np.clip(found, *bounds.T)
+    result = numeric("optimizer", "theta", optimizer(objective, theta, bounds=bounds)[0])
+    if result.shape != theta.shape or not np.isfinite(result).all():
+        raise problem("optimizer", f"theta of shape {result.shape}", f"{theta.size} finite numbers and the value there")
+    return np.clip(result, *bounds.T)
 
 
 def _keep(

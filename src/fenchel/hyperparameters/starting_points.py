@@ -86,19 +86,19 @@ def beginnings(evidence: Evidence, first: np.ndarray) -> list[np.ndarray | Evalu
     if all(_apart(point.theta, first) < _SAME for point in points):
         return [first]
     each = [(point, _reached(evidence, point.theta, None)) for point in points]
-    peaks = [(point, found) for point, found in each if found is not None]
-    best = max((found for _, found in peaks), key=lambda found: found.value, default=None)
+    peaks = [(point, result) for point, result in each if result is not None]
+    best = max((result for _, result in peaks), key=lambda result: result.value, default=None)
     here = _reached(evidence, first, best)
     if here is not None and (best is None or best.value < here.value):
         best = here
     if best is None:
         return [first]
     others = [
-        found
-        for point, found in peaks
-        if point.gain > _DOUBT or (len(peaks) > 1 and found.value > best.value - _WITHIN)
+        result
+        for point, result in peaks
+        if point.gain > _DOUBT or (len(peaks) > 1 and result.value > best.value - _WITHIN)
     ]
-    return [best, *(found for found in others if _apart(found.theta, best.theta) >= _SAME)]
+    return [best, *(result for result in others if _apart(result.theta, best.theta) >= _SAME)]
 
 
 def _by_moments(evidence: Evidence, first: np.ndarray) -> np.ndarray:
@@ -216,8 +216,8 @@ class StartingGrid:
         shapes = [[self.shapes[j][shape] for j, (shape, _) in enumerate(place)] for place in new]
         levels = np.array([[LEVELS[level] for _, level in place] for place in new])
         ratios = levels - np.array([[shape.signal for shape in each] for each in shapes])
-        found = self.model.evaluate([[shape.M for shape in each] for each in shapes], ratios)
-        for place, each, ratio, (value, log_phi) in zip(new, shapes, ratios, found, strict=True):
+        result = self.model.evaluate([[shape.M for shape in each] for each in shapes], ratios)
+        for place, each, ratio, (value, log_phi) in zip(new, shapes, ratios, result, strict=True):
             theta = self._theta(each, ratio + 0.5 * log_phi)
             moved = sum(shape > 0 for shape, _ in place)
             value += self.evidence.family.log_prior(theta)[0] - _SHIFT_GAIN * moved
@@ -325,8 +325,8 @@ class StartingGrid:
 
         # scipy rather than ``Search``: four steps at fixed eta, without fits
         x, total = np.concatenate([[0.0], own]), max(1.0, float(weight.sum()))
-        found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=[_SCALES, *bounds], options=_OWN_SEARCH).x
-        return float(found[0]), found[1:]
+        result = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=[_SCALES, *bounds], options=_OWN_SEARCH).x
+        return float(result[0]), result[1:]
 
 
 def _moves(n_entries: int) -> list[np.ndarray]:

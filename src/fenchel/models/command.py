@@ -136,11 +136,11 @@ def predicted(fit: FittedModel, new: pd.DataFrame, asked: Asked) -> pd.DataFrame
     rows = {"exposure": asked.exposure, "trials": asked.trials}
     given = {name: _column_or_number(new, value) for name, value in rows.items() if value is not None}
     about: dict[str, Any] = {"interval": interval, "new_groups": asked.new_groups, "without": list(asked.without)}
-    found = fit.predict(new, asked.kind, **about, **given)
-    found = found.to_frame("mean") if found.ndim == 1 else found
-    names = {name: f"P({name})" if asked.kind == "probability" else str(name) for name in found.columns}
+    result = fit.predict(new, asked.kind, **about, **given)
+    result = result.to_frame("mean") if result.ndim == 1 else result
+    names = {name: f"P({name})" if asked.kind == "probability" else str(name) for name in result.columns}
     taken = set(new.columns)
-    return new.join(found.rename(columns={k: f"predicted_{v}" if v in taken else v for k, v in names.items()}))
+    return new.join(result.rename(columns={k: f"predicted_{v}" if v in taken else v for k, v in names.items()}))
 
 
 # -- small things -------------------------------------------------------------------------------------------

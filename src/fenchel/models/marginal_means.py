@@ -198,8 +198,8 @@ def means(fit: FitTables, names: Sequence[Any], question: Question) -> pd.DataFr
     """A row for each combination of the values of columns."""
     asked = {name: values_of(fit, question.where, name, question.at) for name in names}
     rows = question.grid(fit, asked)
-    found = question.averages(fit, rows)
-    table = _estimates(found, sp.csr_array(sp.eye_array(len(rows.cells))), question)
+    averages = question.averages(fit, rows)
+    table = _estimates(averages, sp.csr_array(sp.eye_array(len(rows.cells))), question)
     del table["p_above_0"]
     return _framed(rows.cells, {}, table, question)
 
@@ -299,7 +299,7 @@ def _is_probability(fit: FitTables) -> bool:
 
 
 def _compared(
-    found: Averages,
+    averages: Averages,
     pairs: Mapping[str, np.ndarray],
     cells: pd.DataFrame,
     of: int,
@@ -313,25 +313,27 @@ def _compared(
     every = sp.csr_array(np.stack(list(pairs.values())))
     C = sp.csr_array(sp.kron(every, sp.eye_array(of), format="coo"))
     C.eliminate_zeros()  # an average that is not there, NaN, counts where it is asked for alone
-    table = _estimates(found, C, question, kind)
+    table = _estimates(averages, C, question, kind)
     repeated = pd.concat([cells] * len(pairs), ignore_index=True)
     return _framed(repeated, {"term": name, "contrast": np.repeat(list(pairs), of)}, table, question)
 
 
-def _estimates(found: Averages, C: sp.csr_array, question: Question, kind: str = "difference") -> dict[str, np.ndarray]:
+def _estimates(
+    averages: Averages, C: sp.csr_array, question: Question, kind: str = "difference"
+) -> dict[str, np.ndarray]:
     """Estimates, standard errors and intervals of contrasts of averages: by marginals where these are known."""
     ends, ratio = interval_ends(question.where, question.interval), kind != "difference"
-    empty = np.asarray(abs(C) @ (np.diff(found.grid.average.indptr) == 0)) > 0
-    if found.linear:
-        exact = found.exact(C)
+    empty = np.asarray(abs(C) @ (np.diff(averages.grid.average.indptr) == 0)) > 0
+    if averages.linear:
+        exact = averages.exact(C)
         mean, sd = to_numpy(exact.mean).ravel(), to_numpy(exact.sd).ravel()
         middle = to_numpy(exact.quantile(0.5)).ravel() if ratio else mean
         limits, above = to_numpy(exact.interval(question.interval)), 1.0 - to_numpy(exact.cdf(0.0)).ravel()
         error = np.zeros(mean.size)
         if question.simultaneous:
-            limits = _bands(np.asarray(C @ found.draws), mean, sd, question.interval)
+            limits = _bands(np.asarray(C @ averages.draws), mean, sd, question.interval)
     else:
-        drawn = _contrasted(found.draws, C, kind, question)
+        drawn = _contrasted(averages.draws, C, kind, question)
         middle, sd = (np.median if ratio else np.mean)(drawn, axis=1), drawn.std(axis=1, ddof=1)
         limits, above = np.quantile(drawn, ends, axis=1).T, (drawn > 0.0).mean(axis=1)
         error = sd * (np.sqrt(np.pi / 2.0) if ratio else 1.0) / np.sqrt(drawn.shape[1])

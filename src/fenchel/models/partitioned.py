@@ -129,9 +129,9 @@ class PartitionedModel(Model):
         """What a pass over all rows says; kept for a file, which does not have the rows."""
         assert self.rows is not None
         rows = self.rows
-        found: Sums = searched(word, lambda: rows.reduce(work, *given), dict, Sums)
-        self.passes.append({**found, "of": word})
-        return found
+        sums: Sums = searched(word, lambda: rows.reduce(work, *given), dict, Sums)
+        self.passes.append({**sums, "of": word})
+        return sums
 
     def statement(self) -> Statement:
         """The call that makes the model again, with what the passes over its rows said."""
@@ -158,26 +158,26 @@ class PartitionedModel(Model):
         assert self.rows is not None
         means = {name: self.means[name] for name in self.fixed.origin}
         reading = replace(self.reading(), sum=self._travelling([term.about(self.means) for term in self.sum.terms]))
-        found: Sums = self._pass("measure", measure, reading)
-        self.n_used, self.n_seen = found["n"], found["n_seen"]
+        sums: Sums = self._pass("measure", measure, reading)
+        self.n_used, self.n_seen = sums["n"], sums["n_seen"]
         if not self.n_seen:
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
         read, wanted = self.fixed, INTERCEPT in self.fixed.expression.columns
-        self.target = self._target(found, bound, wanted)
+        self.target = self._target(sums, bound, wanted)
         self._state_own(fixed_sd, priors, self.standing)
-        left = _left_over(found["plain"], wanted)
+        left = _left_over(sums["plain"], wanted)
         self.fixed = FixedPart(read.expression)
         self._add_up(
             self.table(self.frame),
             (fixed_sd, priors, elsewhere),
-            found["offset"] / found["weight"],
-            columns=_columns(found["fixed"], left, read, self.sum.fixed_names, wanted or self.ordered),
+            sums["offset"] / sums["weight"],
+            columns=_columns(sums["fixed"], left, read, self.sum.fixed_names, wanted or self.ordered),
             measured={read.name: (means, left)}
-            | {term.name: found["moments"].get(str(term.name)) for term in self.compiled.terms},
-            counts={t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None},
+            | {term.name: sums["moments"].get(str(term.name)) for term in self.compiled.terms},
+            counts={t.name: sums["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None},
         )
-        self.touched = _touched(found["touched"], self.sum)
-        self.measured = np.concatenate([[found["n"], found["weight"], found["offset"]], *_figures(found)])
+        self.touched = _touched(sums["touched"], self.sum)
+        self.measured = np.concatenate([[sums["n"], sums["weight"], sums["offset"]], *_figures(sums)])
 
     def _travelling(self, terms: list[Any]) -> SumOfTerms:
         """The sum of terms without rows of its own."""
@@ -204,12 +204,12 @@ class PartitionedModel(Model):
                     got = f"{text!r} learns from all rows at once, and the table is out of memory"
                     raise self.parsed.refuse(text, got, "columns, C(), np.log and the like, interactions")
 
-    def _target(self, found: Sums, bound: str, centred: bool) -> Target:
+    def _target(self, sums: Sums, bound: str, centred: bool) -> Target:
         """The likelihood where learning starts, by y of all rows."""
         response, sketch = self.response, self.target
         own = sketch.likelihood
         rows = own.row_values
-        y, beside, weights = rows_for_all(found["values"], response.family, list(rows))
+        y, beside, weights = rows_for_all(sums["values"], response.family, list(rows))
         self.standing = y
         family = response.family
         bound = bound if isinstance(family, str) else "best"
@@ -256,9 +256,9 @@ class PartitionedModel(Model):
         task = PartitionedProblem(rows, reading, likelihood, prior, learning)
         with reporting(progress, f"fitting {self.n_rows[0]} rows in partitions", None) as report:
             outcome, _ = PartitionedFit([task], tol, checkpoint=file, callback=report).run()
-        found = task.learned(outcome, tol, outcome.n_iter)
+        learned = task.learned(outcome, tol, outcome.n_iter)
         engine = PartitionedEngine(QuadraticModel(outcome.point, learning))
-        fit = FittedModel(self, found, engine=engine, why="rows are out of memory")
+        fit = FittedModel(self, learned, engine=engine, why="rows are out of memory")
         warn_of(fit)
         return fit
 
@@ -325,11 +325,11 @@ def _source(parsed: Parsed, part: Call | Grouping, meta: pd.DataFrame) -> tuple[
 
 
 # -- what they say ------------------------------------------------------------------------------------------
-def _left_over(found: TableMoments, level: bool) -> np.ndarray | None:
+def _left_over(moments: TableMoments, level: bool) -> np.ndarray | None:
     """``left`` of a ``FixedPart`` by the moments of its columns, the intercept first where there is one."""
-    p, size = found.mean.size, np.maximum(found.size, 1e-300)
-    inner = found.covariance / np.outer(size, size)
-    mean = found.mean / size
+    p, size = moments.mean.size, np.maximum(moments.size, 1e-300)
+    inner = moments.covariance / np.outer(size, size)
+    mean = moments.mean / size
     full = inner if level else inner + np.outer(mean, mean)
     B, first = np.eye(p), int(level)
     for j in range(max(1, first), p):
@@ -345,30 +345,30 @@ def _left_over(found: TableMoments, level: bool) -> np.ndarray | None:
 
 
 def _columns(
-    found: TableMoments, left: np.ndarray | None, fixed: FixedPart, names: Sequence[str], centred: bool
+    moments: TableMoments, left: np.ndarray | None, fixed: FixedPart, names: Sequence[str], centred: bool
 ) -> Columns:
     """Centres and scales of the fixed effects over all rows."""
-    p, own = found.mean.size, len(fixed.expression.columns)
+    p, own = moments.mean.size, len(fixed.expression.columns)
     change = np.eye(p)
     if left is not None:
         change[:own, :own] = left
     keep = [j for j in range(p) if j >= own or fixed.expression.columns[j] != INTERCEPT]
-    mean, spread = found.mean @ change, change.T @ found.covariance @ change
-    return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], found.size[keep], centred)
+    mean, spread = moments.mean @ change, change.T @ moments.covariance @ change
+    return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], moments.size[keep], centred)
 
 
-def _figures(found: Sums) -> list[np.ndarray]:
+def _figures(sums: Sums) -> list[np.ndarray]:
     """Numbers that tell one table from another."""
-    parts = [found["values"].moments, found["plain"], found["fixed"]]
+    parts = [sums["values"].moments, sums["plain"], sums["fixed"]]
     return [array for part in parts for array in (part.mean, np.diag(part.covariance))]
 
 
-def _touched(found: LatentSets, sum_: SumOfTerms) -> sp.csr_array:
+def _touched(latent_sets: LatentSets, sum_: SumOfTerms) -> sp.csr_array:
     """A row for each set of latents that rows touch together, the fixed effects among all of them."""
     n_effects = sum(term.n_latents for term in sum_.effects)
     p = len(sum_.fixed_names) + int(sum_.intercept)
     indices, sizes = [np.zeros(0, dtype=np.int64)], [0]
-    for k, sets in found.sets.items():
+    for k, sets in latent_sets.sets.items():
         fixed = np.tile(n_effects + np.arange(p), (len(sets), 1))
         indices.append(np.hstack([sets, fixed]).ravel())
         sizes += [k + p] * len(sets)

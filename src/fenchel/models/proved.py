@@ -55,11 +55,11 @@ def proof_at_hand(fit: FitTables) -> Proof | None:
             return fit.proofs[effort]
     if fit.parts or fit.engine.name or _classes(fit):
         return None
-    found = cheap_proof(fit.solution, _groups(fit))
-    if found is not None:
-        fit.proofs["cheap"] = found
-        fit.solution.proved_bounds = found.bounds
-    return found
+    result = cheap_proof(fit.solution, _groups(fit))
+    if result is not None:
+        fit.proofs["cheap"] = result
+        fit.solution.proved_bounds = result.bounds
+    return result
 
 
 def _classes(fit: FitTables) -> list[Any]:
@@ -205,9 +205,9 @@ def proved_events(
     for part in parts:
         new, below, above = event.thresholds(part)
         each.append(proof_of(part, effort).event(part.solution, new, below, above))
-    found = each[0] if fit.mixture is None else _mixed(fit, parts, each, effort)
-    estimate, word = _estimate(fit, event, found)
-    return _written(fit, event, found, estimate, word)
+    result = each[0] if fit.mixture is None else _mixed(fit, parts, each, effort)
+    estimate, word = _estimate(fit, event, result)
+    return _written(fit, event, result, estimate, word)
 
 
 def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -> Event:
@@ -243,8 +243,8 @@ def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -
         low = np.full(len(labels), -np.inf if ends[0] is None else ends[0])
         high = np.full(len(labels), np.inf if ends[1] is None else ends[1])
 
-    def estimate(found: Marginals) -> np.ndarray:
-        one_by_one = enumerate(_each_class(fit, found))
+    def estimate(result: Marginals) -> np.ndarray:
+        one_by_one = enumerate(_each_class(fit, result))
         step = max(len(classes), 1)
         shares = [_between(one, low[c::step], high[c::step]) for c, one in one_by_one]
         return np.stack(shares, axis=1).ravel()
@@ -252,9 +252,9 @@ def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -
     return Event(labels, words, low, high, lambda part: (rows(part), low, high), estimate, whole)
 
 
-def _each_class(fit: FitTables, found: Marginals) -> list[Marginals]:
+def _each_class(fit: FitTables, result: Marginals) -> list[Marginals]:
     """The marginals of each predictor: one of most models."""
-    return [tables.OnePredictor(found, c) for c in range(len(_classes(fit)))] or [found]
+    return [tables.OnePredictor(result, c) for c in range(len(_classes(fit)))] or [result]
 
 
 def _effect_rows(fit: FitTables, what: tuple[Any, ...]) -> tuple[list[Any], Callable[[FitTables], NewRows], list[str]]:
@@ -291,10 +291,10 @@ def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, op
             return new, low, high
         return new, *_eta_range(part, own, low, high)
 
-    def estimate(found: Marginals) -> np.ndarray:
+    def estimate(result: Marginals) -> np.ndarray:
         if kind == "link":
-            return _between(found, low, high)
-        return _between(found, *_eta_range(fit, asked, low, high))
+            return _between(result, low, high)
+        return _between(result, *_eta_range(fit, asked, low, high))
 
     index = asked.index[asked.there]
     name = "E[y]" if kind == "mean" else "eta"
@@ -325,10 +325,10 @@ def _eta_range(
     return np.where(rises, out[0], out[1]), np.where(rises, out[1], out[0])
 
 
-def _between(found: Marginals, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _between(result: Marginals, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """P(low < unknown < high) (M,) of marginals."""
     far = np.nan_to_num(np.column_stack([low, high]), neginf=-1e300, posinf=1e300)
-    at = [np.where(np.abs(ends) < 1e300, to_numpy(found.cdf(ends)), ends > 0.0) for ends in far.T]
+    at = [np.where(np.abs(ends) < 1e300, to_numpy(result.cdf(ends)), ends > 0.0) for ends in far.T]
     return np.asarray(at[1] - at[0], dtype=np.float64)
 
 
@@ -369,13 +369,13 @@ def extreme_average(values: np.ndarray, weights: np.ndarray, least: bool) -> np.
 
 
 # -- words --------------------------------------------------------------------------------------------------
-def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndarray, str]:
+def _estimate(fit: FitTables, event: Event, result: EventBounds) -> tuple[np.ndarray, str]:
     """The best estimate that is not outside of the bounds, NaN where there is none, and what it is.
 
     The middle of bounds that are nearer to each other than estimates are to the truth is one.
     """
-    nearly = found.upper - found.lower <= _NARROW
-    middle = 0.5 * (found.lower + found.upper)
+    nearly = result.upper - result.lower <= _NARROW
+    middle = 0.5 * (result.lower + result.upper)
     if nearly.all():
         return middle, ""
     if fit.mixture is not None or fit.answers is not None:
@@ -387,20 +387,20 @@ def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndar
         value = event.estimate(answers.at(new)) if answers.marginals_trusted else np.full(len(event.low), np.nan)
     else:
         return np.where(nearly, middle, np.nan), ""
-    outside = (value < found.lower - 1e-9) | (value > found.upper + 1e-9)
-    value = np.where(outside, np.nan, np.clip(value, found.lower, found.upper))
+    outside = (value < result.lower - 1e-9) | (value > result.upper + 1e-9)
+    value = np.where(outside, np.nan, np.clip(value, result.lower, result.upper))
     return np.where(nearly, middle, value), word
 
 
-def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndarray, word: str) -> Proved:
+def _written(fit: FitTables, event: Event, result: EventBounds, estimate: np.ndarray, word: str) -> Proved:
     import pandas as pd
 
     columns = {
         "low": event.low,
         "high": event.high,
-        "approximate": found.approximate,
-        "lower": found.lower,
-        "upper": found.upper,
+        "approximate": result.approximate,
+        "lower": result.lower,
+        "upper": result.upper,
         "estimate": estimate,
     }
     table = pd.DataFrame(columns, index=pd.Index(event.labels, tupleize_cols=False))
@@ -408,12 +408,12 @@ def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndar
         given = ", at these hyperparameters" if fit.theta.size else ""
     else:
         given = f", given the {len(fit.components)} values of the hyperparameters that the integration uses"
-    sentences = [f"{_sentence(event, found, estimate, word, k)}{given}." for k in range(len(event.words))]
+    sentences = [f"{_sentence(event, result, estimate, word, k)}{given}." for k in range(len(event.words))]
     return Proved(table, sentences)
 
 
-def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str, k: int) -> str:
-    low, high, lower, upper = event.low[k], event.high[k], found.lower[k], found.upper[k]
+def _sentence(event: Event, result: EventBounds, estimate: np.ndarray, word: str, k: int) -> str:
+    low, high, lower, upper = event.low[k], event.high[k], result.lower[k], result.upper[k]
     said = np.isfinite(estimate[k]) and upper - lower > _NARROW
     known = f"; estimated {_percent(estimate[k])} ({word})" if said else ""
     floor, ceiling = _percent(lower, -1), _percent(upper, 1)
