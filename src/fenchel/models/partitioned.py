@@ -1,8 +1,8 @@
-"""Models of tables that are out of memory: a formula over a Dask dataframe whose latents fit in memory.
+"""``PartitionedModel``: a formula over a Dask dataframe, whose rows need not fit in memory while its latents do.
 
-The formula is compiled against a sketch, some rows that have every level of every factor and group; two passes say what
-else depends on the data. From then on a partition makes its own rows of the design (``partition_rows.py``), and a fit
-is a dozen passes (``distributed/``). It is the fit of the same table in memory.
+The formula is compiled for a sketch, some rows with every level of every factor and group; two passes over the rows
+compute what else depends on the data. Then each partition makes its rows of the design (``partition_rows.py``), and a
+fit takes a dozen passes (``distributed/``). The result is that for the same table in memory.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
 
 _LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
-# attributes that stay here when the model goes to a partition
+# attributes that are not sent to the partitions
 _ELSEWHERE = ("rows", "passes", "survey", "request", "means", "kinds", "touched", "measured", "standing")
-_FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the values that are allowed here; (): any
+_FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # options of a fit in memory -> values that are allowed here; (): any
     "n_restarts": (0,),
     "accuracy": (),
     "evidence": (None, "elbo"),
@@ -60,9 +60,9 @@ _FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the val
 
 
 class PartitionedEngine(Engine):
-    """Rows that are out of memory: the fit holds the posterior of the latents, and no rows.
+    """The engine for Dask dataframes: the fit holds the posterior of the latents, but no rows.
 
-    Intervals of hyperparameters are by the parabola that stands for the rows at the optimum; a file keeps their table.
+    Intervals of hyperparameters come from a quadratic approximation at the optimum; files store their table.
     """
 
     name = "partitioned"
@@ -76,22 +76,22 @@ class PartitionedEngine(Engine):
         return self.parabola
 
     def remarks(self, fit: FitTables) -> list[Remark]:
-        """None: they would need the rows."""
+        """No remarks, since they need the rows."""
         return []
 
 
 class PartitionedModel(Model):
-    """What ``Model`` is of a Dask dataframe: the same model, whose rows stay where they are.
+    """A ``Model`` of a Dask dataframe, whose rows stay in their partitions.
 
     Fixed effects, ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a:b)``, ``(1|a/b)``, ``s(x)``, series and regions over levels
     (``rw1``, ``rw2``, ``ar1``, ``seasonal``, ``icar``, ``bym2``, ``leroux``...), offsets, weights, exposure and trials
-    by the names of columns. Making it reads the table twice, and ``fit`` some ten times.
+    by the names of columns. The constructor reads the table twice, and ``fit`` about ten times.
     """
 
     rows: Partitions | None = None
 
     def __init__(self, formula: str, data: Any, family: Any = None, *, _depth: int | None = 1, **options: Any) -> None:
-        signature(Model.__init__).bind(self, formula, data, family, **options)  # before a pass
+        signature(Model.__init__).bind(self, formula, data, family, **options)  # an error before any pass
         given: dict[str, Any] = {key: options.get(key) for key in ("weights", "exposure", "trials", "event")}
         for word in ("terms", "dispersion", "zero"):
             if options.pop(word, None):
@@ -120,13 +120,13 @@ class PartitionedModel(Model):
         self.means = {name: total / self.survey["weight"] for name, total in self.survey["totals"].items()}
         shown, self.kinds = read_kinds(self.survey["sketch"])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
+            warnings.simplefilter("ignore", UserWarning)  # they would concern the sketch, not the data
             depth = None if _depth is None else _depth + 1
             super().__init__(formula, shown, family, **options, _depth=depth)
         warn(self.sum.columns.complaints())
 
     def _pass(self, word: str, work: Any, *given: Any) -> Sums:
-        """What a pass over all rows says; kept for a file, which does not have the rows."""
+        """The result of a pass over all rows, stored for files, which do not have the rows."""
         assert self.rows is not None
         rows = self.rows
         sums: Sums = searched(word, lambda: rows.reduce(work, *given), dict, Sums)
@@ -134,13 +134,13 @@ class PartitionedModel(Model):
         return sums
 
     def statement(self) -> Statement:
-        """The call that makes the model again, with what the passes over its rows said."""
+        """The call that rebuilds the model, with the results of the passes over its rows."""
         word, arguments, options, _ = super().statement()
         given = signature(Model).bind(*arguments, **options).arguments
         return Statement(word, (), {**given, "data": self.columns}, self.passes)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows, which do not travel."""
+        """The state without the rows, which are not pickled."""
         return {key: value for key, value in self.__dict__.items() if key not in _ELSEWHERE}
 
     @property
@@ -180,13 +180,13 @@ class PartitionedModel(Model):
         self.measured = np.concatenate([[sums["n"], sums["weight"], sums["offset"]], *_figures(sums)])
 
     def _travelling(self, terms: list[Any]) -> SumOfTerms:
-        """The sum of terms without rows of its own."""
+        """The sum of terms without its rows."""
         out = copy.copy(self.sum)
         out.terms, out.training, out.X = terms, [], np.zeros((0, 0))
         return out
 
     def reading(self) -> PartitionReader:
-        """What makes rows for a fit of a partition: it travels there, and so holds no rows."""
+        """The object that makes the rows of a partition; it is sent there and holds no rows itself."""
         response, target = copy.copy(self.response), replace(self.target, y=np.zeros(0), weights=None)
         response.__dict__.pop("found", None)
         sum_ = self._travelling(self.sum.terms)
@@ -194,7 +194,7 @@ class PartitionedModel(Model):
         return PartitionReader(self.request, self.kinds, *parts)
 
     def _check_stateless(self) -> None:
-        """Refuse transformations that learn from all rows at once."""
+        """Refuse transformations that need all rows at once."""
         expressions = [self.fixed.expression, *self.offsets, self.response.expression]
         expressions += [made.expression for made in self.compiled.derived.values()]
         for expression in expressions:
@@ -205,7 +205,7 @@ class PartitionedModel(Model):
                     raise self.parsed.refuse(text, got, "columns, C(), np.log and the like, interactions")
 
     def _target(self, sums: Sums, bound: str, centred: bool) -> Target:
-        """The likelihood where learning starts, by y of all rows."""
+        """The target with the starting likelihood, from the values of y in all rows."""
         response, sketch = self.response, self.target
         own = sketch.likelihood
         rows = own.row_values
@@ -222,7 +222,7 @@ class PartitionedModel(Model):
     def fit(
         self, *, tol: float | None = None, progress: bool = False, checkpoint: Any = None, **others: Any
     ) -> FittedModel:
-        """Learn the hyperparameters and fit the rest, together, pass by pass.
+        """Learn the hyperparameters and fit the posterior together, by passes over the rows.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class PartitionedModel(Model):
             Relative gap; default: 1e-12.
         progress : bool
         checkpoint : path, optional
-            A file that keeps the iterate after every pass: the same call goes on from there.
+            File in which the iterate is stored after every pass, and from which the same call resumes.
         """
         from .fitted import FittedModel
 
@@ -264,13 +264,13 @@ class PartitionedModel(Model):
 
 
 def _columns_of(data: Any) -> pd.DataFrame:
-    """The columns of a Dask dataframe without rows; a loaded model has no more of it."""
+    """The columns of a Dask dataframe without rows, which is all that a loaded model has."""
     return data if is_loading() else data._meta
 
 
-# -- what the first pass asks for ---------------------------------------------------------------------------
+# -- the request of the first pass --------------------------------------------------------------------------
 def _request(parsed: Parsed, data: Any, family: Any, given: Mapping[str, Any]) -> TableRequest:
-    """The columns of a formula, and those of which every value is to be seen."""
+    """The columns of a formula, and those whose values must all be collected."""
     columns, meta = list(data.columns), _columns_of(data)
     left, right = parsed.formula.split("~", 1)
     own = _words(parsed.response.text)
@@ -305,7 +305,7 @@ def _words(text: str) -> set[str]:
 def _source(parsed: Parsed, part: Call | Grouping, meta: pd.DataFrame) -> tuple[Sequence[Name], str | None]:
     """The columns whose levels a term is over, or the column of a curve with its basis.
 
-    Terms that learn more of the rows than this are refused.
+    Terms that need more from the rows are refused.
     """
     if isinstance(part, Grouping):
         for each in part.group.columns:
@@ -324,7 +324,7 @@ def _source(parsed: Parsed, part: Call | Grouping, meta: pd.DataFrame) -> tuple[
     raise parsed.refuse(part.at, f"{part.text} of a table that is out of memory", wanted)
 
 
-# -- what they say ------------------------------------------------------------------------------------------
+# -- the results of the passes ------------------------------------------------------------------------------
 def _left_over(moments: TableMoments, level: bool) -> np.ndarray | None:
     """``left`` of a ``FixedPart`` by the moments of its columns, the intercept first where there is one."""
     p, size = moments.mean.size, np.maximum(moments.size, 1e-300)
@@ -358,7 +358,7 @@ def _columns(
 
 
 def _figures(sums: Sums) -> list[np.ndarray]:
-    """Numbers that tell one table from another."""
+    """Numbers by which a checkpoint recognises its table."""
     parts = [sums["values"].moments, sums["plain"], sums["fixed"]]
     return [array for part in parts for array in (part.mean, np.diag(part.covariance))]
 
