@@ -1,12 +1,12 @@
-"""Kernels of some of the columns, and of columns whose values are levels.
+"""Kernels of some of the columns, and of columns that hold levels.
 
     OnColumns(kernel, c)      k(x, x') = kernel(x_c, x'_c)
     LevelEffect(v)            k(x, x') = v where x = x', else 0
     Exchangeable(s)           k(x, x') = prod_d (1 where x_d = x'_d, else 1 - s_d),    0 < s <= 1
 
-Levels are exchangeable: any two are as related as any other two, and a level that was never seen is one more draw.
-``LevelEffect`` is a random intercept of each level. In a product with a kernel of numbers ``Exchangeable`` gives each
-level a function of its own about one that all share: (1 - s) k + s k 1[same level].
+Levels are exchangeable: all pairs have the same correlation, and a new level is a new draw. ``LevelEffect`` is a random
+intercept of each level. In a product with a kernel of numbers ``Exchangeable`` gives each level its own function about
+a shared one: (1 - s) k + s k 1[same level].
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def _ones(X: Array, Z: Array) -> Array:
 
 
 class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin, Kernel):
-    """1 where all columns agree, times 1 - own_share for each that does not.
+    """A kernel of levels: 1 if all columns agree, times 1 - own_share for each column that does not.
 
     Parameters
     ----------
     own_share : float, or array (D,)
-        How much of the variance a level has to itself; the correlation of two levels is 1 - own_share. One for all
+        Share of the variance that is specific to a level; the correlation of two levels is 1 - own_share. One for all
         columns, or one for each.
     own_share_bounds : pair of float, array (D, 2) or "fixed"
-        Above 0, and at most 1.
+        Bounds of own_share, above 0 and at most 1.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin
 
     @property
     def anisotropic(self) -> bool:
-        """Whether each column has a share."""
+        """Whether each column has its own share."""
         return bool(np.size(self.own_share) > 1)
 
     @property
@@ -87,7 +87,7 @@ class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin
         return Hyperparameter("own_share", "numeric", self.own_share_bounds)
 
     def shares(self, n_columns: int) -> np.ndarray:
-        """Those of the columns (D,), checked."""
+        """Check the shares and return them for all columns (D,)."""
         each = np.ravel(np.asarray(self.own_share, dtype=np.float64))
         if each.size not in (1, n_columns) or not ((each >= 0.0) & (each <= 1.0 + 1e-12)).all():
             got = f"own_share = {self.own_share!r} and {n_columns} columns"
@@ -95,7 +95,7 @@ class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin
         return np.broadcast_to(np.minimum(each, 1.0), (n_columns,))
 
     def cross(self, X: Array, Z: Array, but: int | None = None) -> Array:
-        """k(x_i, z_j) in any array library; without one of the columns, ``but``."""
+        """k(x_i, z_j) in any array library, leaving out column ``but``."""
         out = _ones(X, Z)
         for d, share in enumerate(self.shares(X.shape[1])):
             if d != but:
@@ -131,7 +131,7 @@ class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin
 
 
 class LevelEffect(StatedEstimator, StationaryKernelMixin, Kernel):
-    """A variance where all columns agree, and 0 where one does not.
+    """A kernel of levels: a variance if all columns agree, else 0.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class LevelEffect(StatedEstimator, StationaryKernelMixin, Kernel):
 
 
 class OnColumns(StatedEstimator, Kernel):
-    """A kernel of some of the columns: ``active_dims`` of GPyTorch and GPflow.
+    """A kernel of some of the columns, like ``active_dims`` of GPyTorch and GPflow.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class OnColumns(StatedEstimator, Kernel):
         self.kernel, self.columns = kernel, columns
 
     def part(self, X: Array) -> Array:
-        """Its columns of X."""
+        """The columns of X that the kernel uses."""
         return X[:, [int(c) for c in self.columns]]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class OnColumns(StatedEstimator, Kernel):
 
 @dataclass
 class LevelKernels:
-    """What columns of levels add to a kernel of the others: the kernel times ``share``, plus ``effects``.
+    """Categorical columns in a kernel: the kernel of the other columns times ``share``, plus ``effects``.
 
     Attributes
     ----------
@@ -260,7 +260,7 @@ class LevelKernels:
     share : OnColumns
         ``Exchangeable`` over the columns.
     effects : list of OnColumns
-        A ``LevelEffect`` of each column, perhaps times a fixed number.
+        A ``LevelEffect`` of each column, possibly times a fixed number.
     """
 
     columns: list[int]
@@ -269,21 +269,21 @@ class LevelKernels:
 
     @classmethod
     def of(cls, columns: Sequence[int], variance: float) -> LevelKernels:
-        """Where learning starts: ``variance`` is that of the function."""
+        """The starting values of learning; ``variance`` is that of the function."""
         places = [int(c) for c in columns]
         share = Exchangeable(np.full(len(places), 0.5) if len(places) > 1 else 0.5)
         start, bounds = 0.3 * variance, (1e-6 * variance, 1e4 * variance)
         return cls(places, OnColumns(share, places), [OnColumns(LevelEffect(start, bounds), [c]) for c in places])
 
     def whole(self, kernel: Any, columns: Sequence[int]) -> Any:
-        """The kernel of all columns, ``kernel`` being that of ``columns``."""
+        """The kernel of all columns, from ``kernel``, that of ``columns``."""
         out = OnColumns(kernel, list(columns)) * self.share
         for effect in self.effects:
             out = out + effect
         return out
 
     def alone(self) -> Any:
-        """Where there are no other columns: effects of the columns, and of all of them together."""
+        """The kernel if there are no other columns: effects of each column, and of their combinations."""
         first, *others = self.effects
         for effect in others:
             first = first + effect
@@ -292,13 +292,13 @@ class LevelKernels:
         return first + OnColumns(clone(self.effects[0].kernel), self.columns)
 
     def with_theta(self, theta: np.ndarray) -> LevelKernels:
-        """At other hyperparameters."""
+        """The same kernels at other hyperparameters."""
         n = self.share.n_dims
         effects = [one.clone_with_theta(theta[n + i : n + i + 1]) for i, one in enumerate(self.effects)]
         return LevelKernels(self.columns, self.share.clone_with_theta(theta[:n]), effects)
 
     def times(self, variance: float) -> LevelKernels:
-        """The same with effects in other units."""
+        """The same kernels with effects in other units."""
         if variance == 1.0:
             return self
         fixed = ConstantKernel(variance, "fixed")
@@ -306,7 +306,7 @@ class LevelKernels:
 
 
 def is_of_columns(kernel: Any) -> bool:
-    """Whether a kernel says itself which columns its parts are of, or has a part of levels."""
+    """Whether a kernel has parts ``OnColumns`` or kernels of levels, and so needs no further columns."""
     match kernel:
         case OnColumns() | Exchangeable() | LevelEffect():
             return True

@@ -1,7 +1,6 @@
 """Checks of user input, and the form of every error message: where, what, got, expected, try.
 
-Poisson: y[17] = -2 is not a count; expected 0, 1, 2, ... or NaN for unobserved. For real-valued
-targets use Gaussian.
+Poisson: y[17] = -2 is not a count; expected 0, 1, 2, ... or NaN for unobserved. For real-valued targets use Gaussian.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""A problem whose bound has no dual: q by its sites (beta, lam), judged by the ELBO itself.
+"""Problems whose bound has no dual: q is given by its sites (beta, lam), and the objective is the ELBO itself.
 
     m = mu - Sigma W' beta,   V = (Sigma^-1 + W' Lam W)^-1,   h = mt - S beta,   rho = diag(W V W') + c
     P = -1/2 (log|B| - lam'(rho - c) + beta' S beta) - sum f(h, rho)                        eq:primal-problem
     stationary where beta = alpha+ = df/dh and lam = lam+ = 2 df/drho
 
 For a log-concave likelihood sum f is convex in (m, chol V) though not in (h, rho), and -KL is strongly concave there in
-the metric of Sigma^-1. So the stationary point is unique, and the residuals bound what is missing:
+the metric of Sigma^-1. So the stationary point is unique, and the residuals bound the distance from the optimum:
 
     best P - P <= 1/2 (beta - alpha+)' S (beta - alpha+) + 1/2 d' (Vt o S) d,    d = lam - lam+
 
-Few weights under a wide prior are kept as they are, u = X' beta, S = X X': a sum over beta would cancel to its
-rounding, and the steep slopes of counts or narrow noise would show it.
+With few weights under a wide prior u = X' beta is stored, with S = X X': sums over beta would cancel, and the
+steep slopes of counts or narrow noise would multiply their rounding errors.
 
-Under a prior far wider than the posterior that metric is a poor one, and rounding of alpha+ alone can fill the bound.
-Where the search has settled, the decrement of Newton's step, l^2 = (r, d/2)' H^-1 (r, d/2), takes its place: the
-quadratic model says that l^2/2 is missing, and once the step is short on the scales on which P bends (``_SHORT``), the
-curvature on the way cannot have changed by half, so that l^2 bounds it.
+If the prior is far wider than the posterior this bound is loose, and the rounding of alpha+ alone may exceed it.
+Close to the optimum the decrement of Newton's step, l^2 = (r, d/2)' H^-1 (r, d/2), replaces it: the
+quadratic model predicts a rise of l^2/2, and if the step is short relative to changes of the curvature (``_SHORT``),
+the curvature changes by less than half along it, so that l^2 is a bound.
 
-The second term is at most 1/2 (sum |d_n| sqrt(rho_n S_nn))^2, which needs no product; it serves where it suffices.
-A point is named by s = (h, log rho), at which the sites take their slopes; any s is a start.
+The second term is at most 1/2 (sum |d_n| sqrt(rho_n S_nn))^2, which needs no product and is used if it suffices.
+A point is given by s = (h, log rho), at which the sites have the slopes of the likelihood; any s is a start.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ from .priors.newton_systems import CoupledSystem, SiteStep
 from .problem import Problem, elbo_rounding
 
 LEAST_VARIANCE = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
-_SHORT = 0.05  # of a step in h, in log rho and in the decrement: the curvature changes by e^0.2 at most on the way
-_NEAR = 0.1  # relative gap from which on the error of a rule is worth knowing
-_RESOLVED = 0.5  # of that error: what is missing may be as much
-_SOLVED = 1e-2  # relative residual of Newton's system at which its decrement is known
+_SHORT = 0.05  # largest step in h, log rho and the decrement; the curvature then changes by at most e^0.2
+_NEAR = 0.1  # relative gap below which the quadrature error is computed
+_RESOLVED = 0.5  # share of the quadrature error below which a shortfall is not resolved
+_SOLVED = 1e-2  # relative residual of Newton's system from which its decrement is accurate
 
 
 class PrimalPoint:
-    """q at the sites (beta, lam) (N, 1), or (N, P) of contrasts.
+    """q at given sites (beta, lam) (N, 1), or (N, P) for contrasts.
 
-    A failed factorisation or a NaN is a point with elbo = -inf.
-    ``enough`` is the relative gap at which the cheap form of the certificate may stand for the whole; None leaves the
-    point without a certificate until ``prove`` asks for one.
+    If the factorisation fails or there is a NaN, the elbo is -inf. ``enough`` is the relative gap at which the cheap
+    form of the certificate suffices; with None the certificate is not computed until ``prove`` is called.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class PrimalPoint:
 
     @property
     def s(self) -> Array:
-        """Where a fit that starts here begins: (h, log rho) (N, 2), or the mirror coordinate of a bound with a dual."""
+        """The start of a fit from this point: (h, log rho) (N, 2), or mirror coordinates if the bound has a dual."""
         xp, rows = namespace(self.h), self.problem.rows
         if self.problem.bound.convex:
             dual = self.problem.dual
@@ -115,7 +114,7 @@ class PrimalPoint:
 
     @property
     def blur(self) -> float:
-        """What the rule of the expectations leaves of P, in nats: asked once, at a point not far from the optimum."""
+        """Quadrature error of P, in nats; it is computed once, at a point close to the optimum."""
         owner = self.problem
         if owner.bound.over_contrasts is None or not self._strong_concavity < _NEAR * max(1.0, abs(self.elbo)):
             return 0.0
@@ -125,32 +124,32 @@ class PrimalPoint:
 
     @property
     def resolution(self) -> float:
-        """A shortfall, in nats, below which that error hides it."""
+        """The shortfall, in nats, that the quadrature error hides."""
         return _RESOLVED * self.blur
 
-    ahead: Array | None = None  # h after the next step, of a point that only steers a search
+    ahead: Array | None = None  # h after the next step, if the fit only steers a search
 
-    decrement: float = np.inf  # l^2, where the search has settled
+    decrement: float = np.inf  # l^2, close to the optimum
 
-    ceiling: float = np.inf  # the dual somewhere: no Gaussian does better
+    ceiling: float = np.inf  # a value of the dual, an upper bound on the elbo of every Gaussian
 
     @property
     def shortfall(self) -> float:
-        """What best ELBO - elbo is at most."""
+        """Upper bound on the best elbo minus this one."""
         return min(self._strong_concavity, self.decrement, max(0.0, self.ceiling - self.elbo))
 
     def prove(self, enough: float) -> None:
-        """Ask for the certificate."""
+        """Compute the certificate."""
         self.enough = enough
         self.__dict__.pop("_strong_concavity", None)
 
     def settle(self, step: SiteStep) -> None:
-        """Let the decrement of Newton's ``step`` from here bound the shortfall, if the step is short enough."""
+        """Bound the shortfall by the decrement of Newton's ``step`` from this point, if the step is short enough."""
         xp, rho = namespace(step.dh), self.rho
         moves = xp.abs(step.dh), xp.abs(step.drho) / xp.where(rho > 0.0, rho, xp.ones_like(rho))
         slope = step.slope
         if self.weights is not None and slope >= 0.0:
-            # by another way, which a factor that lost its digits contradicts
+            # computed in another way, too, which differs if the factor is inaccurate
             slope = max(slope, self.factor.weights_decrement(self.weights, self.loss.slopes[0]))
         short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= slope <= _SHORT**2
         if short and step.unsolved <= _SOLVED and self.problem.bound.log_concave:
@@ -173,7 +172,7 @@ class PrimalPoint:
         return min(cheap, exact) if 0.0 <= exact < np.inf else cheap
 
     def _mean_part(self) -> float:
-        """1/2 r' S r; from X' beta, which the search keeps, where rounding of a sum over beta would drown it."""
+        """1/2 r' S r; computed from X' beta if the rounding of sums over beta would be larger than it."""
         predictors, r = self.problem.predictors, self.r
         pulled = predictors.weights_of(self.loss.slopes[0])
         if self.weights is None or pulled is None:
@@ -188,14 +187,14 @@ class PrimalPoint:
 
     @property
     def rounding(self) -> float:
-        """How far rounding may have moved the elbo."""
+        """Estimate of the rounding error of the elbo, in nats."""
         owner = self.problem
         terms = owner.bound.cancelling(self.h, owner.rows, dual=False)
         return elbo_rounding(self, owner.predictors, owner.weight * terms)
 
     @property
     def quadrature(self) -> float:
-        """How far the rule of the expectations may have moved the elbo, in nats: an estimate."""
+        """Estimate of the quadrature error of the elbo, in nats."""
         owner, bound = self.problem, self.problem.bound.over_contrasts
         if bound is None or not np.isfinite(self.elbo):
             return 0.0
@@ -204,12 +203,12 @@ class PrimalPoint:
 
     @property
     def gap(self) -> float:
-        """The certificate; infinite where a likelihood that is not log-concave leaves none."""
+        """Upper bound on the best elbo minus this one; infinite for a likelihood that is not log-concave."""
         return self.shortfall if self.problem.bound.log_concave else np.inf
 
     @property
     def dual(self) -> float:
-        """No Gaussian does better than this."""
+        """Upper bound on the elbo of every Gaussian."""
         return self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
 
     @property
@@ -252,7 +251,7 @@ class PrimalPoint:
         )
 
     def _posterior_of_classes(self, D: np.ndarray) -> Posterior:
-        """The same of the predictors, whose contrasts D eta the bound sees."""
+        """q of the predictors, if the bound is over their contrasts D eta."""
         owner, classes = self.problem, self.problem.classes
         alpha, lam = owner.full_alpha(self.alpha), owner.full_lam(self.lam)
         factor = classes_factor(classes, self.factor, lam, D)
@@ -263,7 +262,7 @@ class PrimalPoint:
 
 
 def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:
-    """The point whose sites take their slopes at s = (h, log rho), and its mean where they then put it.
+    """The point whose sites have the slopes of the likelihood at s = (h, log rho).
 
     The sites' parabolas give beta = alpha+ + lam+ (h - s_h), which holds h near s_h even where S has grown since s was
     found; beta = alpha+ alone would be thrown off by S times the change.

@@ -1,12 +1,12 @@
-"""One inference problem: likelihood + prior + y -> the dual, its gradient, its curvature, its certificate.
+"""An inference problem (likelihood, prior and y): its dual with gradient, curvature and certificate.
 
     D(tau) = 1/2 alpha' S alpha - mt' alpha - 1/2 log|B| - 1/2 c' lam + sum k - sum const        eq:dual-simple
     h = mt - S alpha,   s* = a_h h + lam' rho/2,   grad_tau D = s - s*
     P      = -1/2 (log|B| - lam'(rho - c) + alpha' S alpha) - sum f(h, rho)                       eq:primal-problem
     gap    = D - P = sum_n [max_tau' G_n(tau') - G_n(tau)] >= 0,   P <= best ELBO <= D
 
-Rows that carry no curvature (unobserved, exposure 0, a return of exactly 0) leave the system here: their constant alpha
-shifts the mean of the others, and they are predicted afterwards.
+Rows without curvature (unobserved, exposure 0, a return of exactly 0) are removed from the system: their constant alpha
+shifts the mean of the others, and they are predicted after the fit.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .posterior import Posterior
 from .priors.base import EPS, NewtonSystem, Predictors, Prior
 from .priors.class_contrasts import contrasted
 
-_ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone
+_ROUNDED = 30.0  # multiple of the rounding of h by which h and its sites may differ
 
 
 class Problem:
-    """One inference problem: what a solver sees.
+    """An inference problem, as a solver uses it.
 
     Attributes
     ----------
-    active : indices of the observations in the system; every array below has that many rows
-    classes : the predictors of all observations, of which a bound over contrasts sees the contrasts
-    predictors : the prior seen by them, with ``mt`` their shifted prior mean
+    active : indices of the observations in the system; the arrays below have only these rows
+    classes : the predictors of all observations; a bound over contrasts uses their contrasts
+    predictors : the prior bound to the active observations, whose ``mt`` is the shifted prior mean
     rows, weight : the likelihood's data and weights
     """
 
@@ -59,12 +59,12 @@ class Problem:
 
     @property
     def bound(self) -> Bound:
-        """The likelihood's bound at work."""
+        """The bound of the likelihood that is used."""
         return self.likelihood.objective
 
     @property
     def dual(self) -> ConvexBound:
-        """The same as a site, or the sentence that it is none."""
+        """The bound as a convex one; an error if it has no dual."""
         return self.likelihood.objective.dual
 
     def _set_aside(self) -> None:
@@ -73,7 +73,7 @@ class Problem:
         weight = rows["weight"]
         xp, keep = namespace(weight), to_numpy((weight > 0.0) & ~self.bound.is_flat(rows))
         self.active = np.flatnonzero(keep)
-        self._fixed: Array | None = None  # alpha of the rows set aside, 0 for the active ones; None when all are active
+        self._fixed: Array | None = None  # alpha of the inactive rows, 0 for the active ones; None if all are active
         if keep.all():
             self.predictors, self.mt, self.rows, self.shift = full, full.mt, rows, 0.0
         else:
@@ -81,7 +81,7 @@ class Problem:
             self._fixed = fixed = self._fixed_alpha(weight * aside)
             kept_weight = weight * (1.0 - aside)
             if self.active.size == 0:
-                self.active = np.zeros(1, dtype=int)  # no curvature at all: one row of weight 0 keeps the shapes
+                self.active = np.zeros(1, dtype=int)  # without any curvature one row of weight 0 keeps the shapes
             index = asarray_index(self.active, weight)
             S_alpha = full.apply(fixed)
             self.mt = xp.take(full.mt - S_alpha, index, axis=0)
@@ -92,11 +92,11 @@ class Problem:
             self.shift = float(quadratic - xp.sum(aside * weight * self.likelihood.constant(rows)))
         self.weight = self.rows["weight"]
         self.weighted = bool(xp.any(self.weight != 1.0))
-        self.blur: float | None = None  # of the elbo, by the rule of its expectations: known once asked for
+        self.blur: float | None = None  # cached quadrature error of the elbo
         self.constant = float(xp.sum(self.weight * self.likelihood.constant(self.rows)))
 
     def _fixed_alpha(self, weight: Array) -> Array:
-        """alpha of rows without curvature, at any s."""
+        """alpha of rows without curvature, which does not depend on s."""
         near, rows = self.bound.relaxed(), self.all_rows
         if near is None or self.bound.over_contrasts is not None:
             return 0.0 * self.all_predictors.mt
@@ -104,13 +104,13 @@ class Problem:
         return weight[:, None] * self.site(dual.start(rows, 1.0), rows, dual).alpha
 
     def relaxed(self) -> Problem | None:
-        """The same problem under a bound that has a dual, where this one has none; None if it knows no such bound."""
+        """The same problem under a bound with a dual, if its own has none; None if the likelihood has no such bound."""
         near = self.bound.relaxed()
         if near is None:
             return None
         out = copy.copy(self)
         out.likelihood = near
-        if self.bound.over_contrasts is not None:  # the dual is one of the predictors themselves
+        if self.bound.over_contrasts is not None:  # the dual is in the predictors, not their contrasts
             out.likelihood = near.changed(bound="log-sum") if self.classes.correlated else near
             out.all_predictors = self.classes
             out._set_aside()
@@ -119,7 +119,7 @@ class Problem:
 
     # -- the likelihood, in blocks of rows ---------------------------------------------------------
     def site(self, s: Array, rows: Rows | None = None, bound: ConvexBound | None = None) -> Site:
-        """The sites of the active rows, or of others."""
+        """The sites of the active rows, or of given rows."""
         given, kind = self.rows if rows is None else rows, bound or self.dual
         if not is_numpy(s):
             return kind.site(s, given)
@@ -151,7 +151,7 @@ class Problem:
         return in_blocks(s.shape[0], lambda b: (dual.gap(s[b], h[b], rho[b], slice_rows(self.rows, b)),))[0]
 
     def straight(self, s: Array, ds: Array) -> Array | None:
-        """Where s is once tau has moved straight by J ds, in all rows; None if one would come near its boundary."""
+        """s after a straight step J ds of tau; None if a row would come close to the boundary of its domain."""
         dual, bent = self.dual, False
         if not is_numpy(s):
             return dual.straight(s, ds, self.rows)
@@ -171,14 +171,14 @@ class Problem:
         return DualPoint(self, s)
 
     def default_start(self) -> Array:
-        """The likelihood's start, its alpha shrunk until the prior's quadratic term no longer dominates.
+        """The start of the likelihood, with alpha shrunk until the quadratic term of the prior does not dominate.
 
-        The dual along the likelihood's path, with log|B| replaced by its Hadamard bound, costs O(N^2) a trial.
+        A trial costs O(N^2): the dual along the likelihood's path, with log|B| replaced by its Hadamard bound.
         """
         xp, w, dual = namespace(self.weight), self.weight, self.dual
         only = dual.start(self.rows, 1.0)
         if not bool(xp.any(dual.start(self.rows, 0.25) != only)):
-            return only  # this likelihood's start is where alpha is small already
+            return only  # alpha is small at the start of this likelihood
         variance, c = self.predictors.variance, self.predictors.extra_variance
         path, best = list[Array](), np.inf
         for power in range(16):
@@ -191,11 +191,11 @@ class Problem:
                 break
             path.append(s)
             best = value
-        # one notch above the best: from there full steps succeed, from below the search has to backtrack
+        # one level above the best: full steps succeed from there, while from below the search backtracks
         return path[max(0, len(path) - 2)] if path else only
 
     def start_from(self, start: Any) -> Array:
-        """A user's start: an s (N,), (N, P), or a Solution of the same shape."""
+        """Check a user's start, an s (N,) or (N, P) or a Solution, and return its s at the active rows."""
         value = self._coordinates_of(start) if hasattr(start, "posterior") else start
         s = numeric("infer", "start", value if namespace(value) is np else to_numpy(value))
         P = len(self.bound.layout) if self.bound.convex else 2 * self.mt.shape[1]
@@ -209,12 +209,12 @@ class Problem:
         return asarray(s, self.weight)
 
     def _coordinates_of(self, start: Any) -> Array:
-        """The s of a Solution, in the coordinates of this problem's bound: its marginals if they are not its own."""
+        """The s of a Solution in the coordinates of this problem's bound; its marginals if that is another bound."""
         if hasattr(start, "s") and start.likelihood.objective.convex is self.bound.convex:
             return start.s
         h, rho = start.posterior.mean, start.posterior.variance
         if h.shape != (self.n_observations,):
-            return start.s  # of the same bound, or refused by its shape
+            return start.s  # the same bound; another shape is refused later
         if not self.bound.convex:
             return np.stack([to_numpy(h), np.log(np.maximum(to_numpy(rho), 1e-300))], axis=1)
         h, rho, rows = asarray(h[:, None], self.weight), asarray(rho[:, None], self.weight), self.all_rows
@@ -222,11 +222,11 @@ class Problem:
 
     @property
     def fixed_alpha(self) -> Array:
-        """alpha of the rows set aside, 0 for the active ones (N, C)."""
+        """alpha (N, C) of the inactive rows, 0 for the active ones."""
         return 0.0 * self.all_predictors.mt if self._fixed is None else self._fixed
 
     def full_s(self, s: Array) -> Array:
-        """s of the active rows placed among all observations; elsewhere the bound's start, or (h, log rho) a priori."""
+        """s of all observations; inactive ones have the start of the bound, or (h, log rho) of the prior."""
         if self._fixed is None:
             return s
         if self.bound.convex:
@@ -239,7 +239,7 @@ class Problem:
         return alpha if self._fixed is None else self._fixed + self._scatter(0.0 * self._fixed, alpha)
 
     def full_weights(self, weights: list[Array] | None) -> list[Array] | None:
-        """The weights of the active rows' alpha and of those set aside."""
+        """The weights of alpha of all rows, active and inactive."""
         if weights is None or self._fixed is None:
             return weights
         others = self.all_predictors.weights_of(self._fixed) or []
@@ -257,10 +257,10 @@ class Problem:
 
 
 class DualPoint:
-    """The dual at one s: its value at once, everything that needs rho when first asked for."""
+    """The dual at one s; what needs rho is computed when it is first read."""
 
     certificate, measure = "duality", "relative gap"
-    quadrature = resolution = 0.0  # no rule of points is behind it
+    quadrature = resolution = 0.0  # its terms need no quadrature
 
     def __init__(self, owner: Problem, s: Array) -> None:
         self.problem, self.s = owner, s
@@ -272,7 +272,7 @@ class DualPoint:
                 self.alpha, self.lam = w[:, None] * self.alpha, w[:, None] * self.lam
             self.S_alpha = owner.predictors.apply(self.alpha)
             self.quadratic = owner.predictors.quadratic(self.alpha, self.S_alpha)
-            # row by row: k and mt alpha of a large y cancel before anything is summed
+            # summed by row first, since k and mt alpha cancel for large y
             value = 0.5 * self.quadratic + float(xp.sum(w * site.k - xp.sum(owner.mt * self.alpha, axis=1)))
             value -= 0.5 * float(xp.sum(owner.predictors.extra_variance * self.lam))
         self.site = site._replace(tau=None, alpha=None, lam=None, k=None)  # type: ignore[arg-type] # not asked for again: memory for the next point
@@ -302,7 +302,7 @@ class DualPoint:
 
     @cached_property
     def gap(self) -> float:
-        """D - P as a sum of nonnegative terms; with very many observations a cheap bound on it, if there is one."""
+        """D - P as a sum of nonnegative terms; with very many observations a cheap upper bound, if there is one."""
         owner = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
             many = owner.weight.shape[0] >= gates.BOUNDED_GAP
@@ -320,12 +320,12 @@ class DualPoint:
 
     @property
     def shortfall(self) -> float:
-        """What a solver drives to zero: the gap."""
+        """The gap, which a solver decreases to zero."""
         return self.gap
 
     @property
     def blur(self) -> float:
-        """The gap that the spacing of floating-point numbers at s alone makes: it moves h = mt - S alpha."""
+        """The gap that results from the spacing of floating-point numbers at s, which changes h = mt - S alpha."""
         owner, xp = self.problem, namespace(self.s)
         spread = xp.sum(owner.weight[:, None] * self.site.spread, axis=1)[:, None]
         moved = owner.predictors.variance * spread * EPS * xp.max(xp.abs(self.s), axis=1)[:, None]
@@ -333,7 +333,7 @@ class DualPoint:
 
     @property
     def rounding(self) -> float:
-        """How far rounding may have moved the elbo."""
+        """Estimate of the rounding error of the elbo, in nats."""
         owner = self.problem
         terms = owner.bound.cancelling(self.h, owner.rows, dual=True)
         return elbo_rounding(self, owner.predictors, owner.weight * terms)
@@ -355,13 +355,13 @@ class DualPoint:
         return Posterior(owner.all_predictors, owner.active, self.factor, sites, (h, self.rho), weights)
 
     def _unrounded_h(self) -> Array:
-        """h; as its sites have it, s = a_h h + lam' rho/2, where only the rounding of S alpha makes a difference."""
+        """h, or its value from the sites, s = a_h h + lam' rho/2, if both differ only by the rounding of S alpha."""
         owner, h, g, spread = self.problem, self.h, self.g, self.site.spread
         if self.s.shape != h.shape:
             return h
         xp = namespace(g)
         if self.site.slack is not None and not bool(xp.any(self.site.slack > 0.0)):
-            g = g - (xp.sum(spread * g, axis=1) / xp.sum(spread, axis=1))[:, None]  # s is known up to this
+            g = g - (xp.sum(spread * g, axis=1) / xp.sum(spread, axis=1))[:, None]  # s is unique up to this constant
         spacing = owner.weight[:, None] * spread * (1.0 + xp.abs(self.s))
         noise = owner.predictors.mean_rounding(xp.abs(self.alpha) + spacing)
         if noise is None or not bool(xp.all(xp.abs(g) <= _ROUNDED * noise)):
@@ -394,18 +394,18 @@ class DualPoint:
         )
 
 
-# -- What double precision did to the elbo -------------------------------------------------------
-_SUMS = 4.0  # root mean squares allowed for, of the sums
-_LOG_DET = 8.0  # the same of log|B|
-_CANCELLING = 4.0  # roundings of each of the terms that cancel: they are sums themselves (log-gammas, exponentials)
+# -- Rounding error of the elbo ------------------------------------------------------------------
+_SUMS = 4.0  # multiple of the root mean square error of sums
+_LOG_DET = 8.0  # multiple of that of log|B|
+_CANCELLING = 4.0  # roundings in each term that cancels, since it is a sum itself (log-gammas, exponentials)
 
 
 def elbo_rounding(point: Any, predictors: Predictors, largest: Array) -> float:
-    """How far rounding may have moved the elbo at a point; ``largest`` (N,): the terms that cancel in each row.
+    """Estimate of the rounding error of the elbo at a point; ``largest`` (N,): the size of cancelling terms by row.
 
-    log|B| is off by what its factorisation lost (``Factor.log_det_rounding``), alpha' S alpha by what the predictors
-    say, and the sum over observations by eps of the terms that cancel in each of them. All are root mean squares; held
-    against 50 digits on some hundred hard problems, errors reached 2 of those of the sums and 6 of those of log|B|.
+    It adds the errors of log|B| (``Factor.log_det_rounding``), of alpha' S alpha (``Predictors.quadratic_rounding``)
+    and of the sum over observations (eps times the cancelling terms). All are root mean squares; compared
+    with 50 digits on some hundred hard problems, errors reached 2 times those of the sums and 6 times that of log|B|.
     """
     if not np.isfinite(point.elbo):
         return np.inf

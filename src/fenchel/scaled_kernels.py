@@ -1,9 +1,9 @@
-"""One length for columns of different scales: the units u are given, l is learned.
+"""Kernels with one length scale l for columns in different units u, which are given.
 
     k(x, x') = c(r),    r^2 = sum_d (x_d - x'_d)^2 / (l u_d)^2
 
-It is what ``RBF`` and ``Matern`` do after a ``StandardScaler``, with the scaling inside the kernel, where new rows meet
-it too.
+They equal ``RBF`` and ``Matern`` after a ``StandardScaler``, with the scaling as a part of the kernel, so that it also
+applies to new rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .linalg.arrays import ArrayLike
 
 
 class _InUnits:
-    """A kernel of inputs divided by ``units``, before one that sees these."""
+    """Mixin that divides the inputs of a kernel by ``units``."""
 
     units: Any
 
@@ -27,13 +27,13 @@ class _InUnits:
 
 
 class ScaledRBF(_InUnits, RBF):
-    """``RBF`` of inputs divided by ``units``.
+    """The kernel ``RBF`` of inputs divided by ``units``.
 
     Parameters
     ----------
     length_scale, length_scale_bounds : as in ``RBF``, one for all columns, in the units below
     units : float or array (D,)
-        What each column is divided by, such as its standard deviation; not learned.
+        The divisor of each column, such as its standard deviation; not learned.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class ScaledRBF(_InUnits, RBF):
 
 
 class ScaledMatern(_InUnits, Matern):
-    """``Matern`` of inputs divided by ``units``.
+    """The kernel ``Matern`` of inputs divided by ``units``.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Many independent tasks: in this process, in others by joblib, or on a Dask cluster, with the same results.
+"""Independent tasks in this process, in others by joblib, or on a Dask cluster, with the same results.
 
-A task is ``function(shared, item)``. Tasks that run side by side hold BLAS to one thread each. Where they cannot go on,
-what has finished is on the exception.
+A task is ``function(shared, item)``. Tasks that run in parallel limit BLAS to one thread each. If they are interrupted,
+the finished results are on the exception.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ATTEMPTS = 3  # in a row in which workers are lost and no task ends
-_PATIENCE = 15.0  # seconds that a scheduler or its first worker is waited for
+_ATTEMPTS = 3  # consecutive attempts in which workers are lost and no task finishes
+_PATIENCE = 15.0  # seconds to wait for a scheduler or its first worker
 
 
 class Stopped(RuntimeError):
-    """Tasks that cannot go on, because the machines that ran them are gone.
+    """The error if tasks cannot go on because the machines that ran them are lost.
 
     Attributes
     ----------
     finished : dict of int to result
-        What had been done, by the task's place; a caller may put something better there.
+        The finished results by the task's place; a caller may replace them by a result of its own.
     """
 
     finished: Any = None
 
 
 class _Lost(Exception):
-    """Workers are gone; their tasks may be given to others. The message says what happened."""
+    """The error if workers are lost; their tasks may be repeated."""
 
 
 def run_tasks(
@@ -57,32 +57,32 @@ def run_tasks(
     progress: bool = False,
     hear: Callable[[int, R], object] | None = None,
 ) -> list[R]:
-    """``function(shared, item)`` for every item, in order.
+    """Run ``function(shared, item)`` for every item and return the results in order.
 
     Parameters
     ----------
     function : callable
-        It must not change ``shared``, and must be one that pickle knows by name where other processes call it.
+        It must not change ``shared``, and other processes must be able to unpickle it.
     items : sequence
-        What differs between tasks; small.
+        The part of a task that differs between tasks; small.
     shared : object
-        What they have in common, sent to each worker of a Dask cluster once.
+        The common part, which is sent to each worker of a Dask cluster once.
     where : str
-        Who asks, for messages and the progress bar.
+        The name of the caller, for messages and the progress bar.
     n_jobs : int, None or Dask client
-        Processes as joblib counts them (-1: all cores). None is one, or what ``joblib.parallel_config`` says; its
+        Number of processes as in joblib (-1: all cores). None is one, or the number of ``joblib.parallel_config``; its
         backend is used in any case. A ``distributed.Client`` runs the tasks on its cluster.
     progress : bool
-        Draw a bar on standard error.
+        Show a progress bar on standard error.
     hear : callable, optional
-        Hears (place, result) of each task when it ends, in whatever order they do.
+        Called with (place, result) when a task finishes, in any order.
 
     Returns
     -------
     list of results
 
-    A task whose worker is lost is repeated. An interrupt, or a cluster that is gone (``Stopped``), leaves on the
-    exception what had finished: ``error.finished``, a dict by place.
+    A task whose worker is lost is repeated. After an interrupt, or if the cluster is lost (``Stopped``), the
+    exception has the finished results by place: ``error.finished``.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def run_tasks(
 
 
 def check_jobs(where: str, n_jobs: Any) -> None:
-    """Refuse what is neither a number of processes, None, nor a client that is connected."""
+    """Refuse anything but a number of processes, None, or a connected client."""
     if n_jobs is None or (isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and n_jobs != 0):
         return
     if not _is_client(n_jobs):
@@ -135,7 +135,7 @@ def check_jobs(where: str, n_jobs: Any) -> None:
 
 
 def alone(n_jobs: Jobs, n: int) -> bool:
-    """Whether n tasks run one after the other, here in this process."""
+    """Whether n tasks run one after the other in this process."""
     if n < 2:
         return True
     if _is_client(n_jobs):
@@ -146,7 +146,7 @@ def alone(n_jobs: Jobs, n: int) -> bool:
 
 
 def seed_of(rng: Seed) -> Seed:
-    """A seed that tasks can share: a number drawn from a generator, which would go on differently in each of them."""
+    """A seed that tasks can share: a number drawn from a generator, since copies of it would go on separately."""
     return int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else rng
 
 
@@ -159,12 +159,12 @@ def _kind(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-# -- tasks side by side -------------------------------------------------------------------------------------
+# -- parallel tasks -----------------------------------------------------------------------------------------
 Begin: TypeAlias = Callable[[list[int]], Iterator[tuple[int, Any]]]
 
 
 def _until_done(begin: Begin, done: dict[int, R], n: int, end: Callable[[int, R], None]) -> None:
-    """Begin all tasks, and those again whose workers were lost."""
+    """Start all tasks, and restart those whose workers were lost."""
     failed = 0
     while len(done) < n:
         before, ends = len(done), begin([place for place in range(n) if place not in done])
@@ -186,7 +186,7 @@ def _start(function: Callable[[S, T], R], items: Sequence[T], shared: S, n_jobs:
 
 
 def _held(function: Callable[[S, T], R], shared: S, item: T) -> R:
-    """One task beside others."""
+    """Run one of several parallel tasks."""
     with one_thread():
         return function(shared, item)
 

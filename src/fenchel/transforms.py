@@ -1,4 +1,4 @@
-"""Transforms between a parameter in the user's units and theta, any real numbers, on which it is learned.
+"""Transforms between a parameter in the user's units and theta, the unbounded scale on which it is learned.
 
 theta = forward(x),   x = inverse(theta)
 LogAbove(a)   log (x - a)                        x > a; LOG is a = 0
@@ -18,11 +18,11 @@ import numpy as np
 
 from .linalg.arrays import ArrayLike
 
-_LARGEST = 170.0  # of a linear predictor of a log: a variance is its square
+_LARGEST = 170.0  # largest linear predictor of a log; a variance is the square of its exponential
 
 
 class Transform(ABC):
-    """Between a parameter x, a number or a vector, and theta (k,), which is learned."""
+    """The contract of a transform between a parameter x, a number or a vector, and theta (k,)."""
 
     @abstractmethod
     def forward(self, x: ArrayLike) -> np.ndarray:
@@ -36,27 +36,27 @@ class Transform(ABC):
     def slope(self, x: ArrayLike) -> Any:
         """dx/dtheta at x, entry by entry of theta."""
 
-    of_rows = False  # whether x is one number a row, by a linear predictor
+    of_rows = False  # whether x has one number for each row, by a linear predictor
 
     def take(self, index: Any) -> Transform:
-        """The same for some of the rows."""
+        """The transform for some of the rows."""
         return self
 
     def coefficients(self, x: ArrayLike) -> list[tuple[str, str, float]]:
-        """(owner, column, coefficient) of a linear predictor; none where there is none."""
+        """(owner, column, coefficient) of a linear predictor; empty without one."""
         return []
 
     def takes(self, x: ArrayLike) -> bool:
-        """Whether it can be learned: a number can, and a vector where the transform is of vectors."""
+        """Whether x can be learned: a number, or a vector if the transform is for vectors."""
         return np.ndim(x) == 0
 
     def gather(self, slopes: np.ndarray) -> np.ndarray:
-        """The slope in theta (k,) of a sum over rows, from each row's slope (N,) in its own entry of theta."""
+        """The gradient in theta (k,) of a sum over rows, from the slope (N,) of each row in its own parameter."""
         return np.atleast_1d(np.sum(slopes))
 
     @abstractmethod
     def names(self, name: str, n: int) -> list[str]:
-        """What the n entries of theta are, for a parameter of that name."""
+        """Names of the n entries of theta, for a parameter with this name."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Between(Transform):
 
     low: float
     high: float
-    label: str = ""  # of theta, with {} for the parameter's name
+    label: str = ""  # name of theta, with {} for that of the parameter
 
     def forward(self, x: Any) -> np.ndarray:
         return np.atleast_1d(np.log(x - self.low) - np.log(self.high - x))
@@ -113,11 +113,11 @@ class Steps(Transform):
         return np.cumsum(np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))]))
 
     def slope(self, x: ArrayLike) -> np.ndarray:
-        """Of every number after it: an entry of theta moves all of them alike."""
+        """d b_j / d theta_i for j >= i; an entry of theta shifts all later numbers equally."""
         return np.concatenate([[1.0], np.diff(x)])
 
     def pull(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The gradient in theta of what has this gradient in x."""
+        """The gradient in theta from a gradient in x."""
         return np.asarray(np.cumsum(gradient[::-1])[::-1] * self.slope(x))
 
     def names(self, name: str, n: int) -> list[str]:
@@ -131,10 +131,10 @@ class OfRows(Transform):
     Attributes
     ----------
     design : array (N, k)
-        D, its columns about their means and in units of their sd.
+        D, with columns centred and divided by their standard deviations.
     back : array (k, k)
-        From theta to the coefficients of the columns as they are.
-    owner, columns : what the predictor is of, and what its coefficients are called
+        Maps theta to coefficients of the original columns.
+    owner, columns : the name of the parameter, and the names of the coefficients
     power : float
         2 for a variance whose sd is predicted.
     logistic : bool
@@ -182,11 +182,11 @@ class OfRows(Transform):
         raise NotImplementedError("a parameter of the rows has a slope in each of them: gather() sums them.")
 
     def gather(self, slopes: np.ndarray) -> np.ndarray:
-        """From slopes in log x or logit x."""
+        """The gradient in theta (k,) from slopes in log x or logit x."""
         return np.asarray((1.0 if self.logistic else self.power) * (slopes @ self.design))
 
     def take(self, index: Any) -> OfRows:
-        """The same for some of its rows."""
+        """The transform for some of the rows."""
         return replace(self, design=self.design[index])
 
     def names(self, name: str, n: int) -> list[str]:

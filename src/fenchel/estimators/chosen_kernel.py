@@ -1,7 +1,7 @@
-"""Which kernel a Gaussian process has: the user's, checked, or by the evidence of some rows (``KernelTrials``).
+"""The kernel of a Gaussian process: the user's, or one chosen by the evidence of some rows (``KernelTrials``).
 
-RBF, the Matern kernels of 5/2, 3/2 and 1/2, each with one length, and the best of them with a length for each column.
-Searches are loose: they tell nats, and the one that is kept is learned to its end, on all rows.
+Compared are RBF and Matern kernels with nu = 5/2, 3/2 and 1/2 and one length scale, and the best of them with a length
+scale for each column. These searches are loose; the chosen kernel is then learned on all rows.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled
 if TYPE_CHECKING:
     from .kernel_latent import KernelLatent
 
-_LEAST_ROWS = 50  # different ones, from which on a kernel is chosen
-_MOST_ROWS = 500  # so many are drawn where there are more
-_MOST_LENGTHS = 30  # columns up to which each may have a length
+_LEAST_ROWS = 50  # different rows from which a kernel is chosen
+_MOST_ROWS = 500  # rows in the sample if there are more
+_MOST_LENGTHS = 30  # columns up to which each may have its own length scale
 _ROWS_A_LENGTH = 10
-_TOL, _SLOPE = 1e-6, 0.2  # relative gap of a fit, and nats an e-fold that a search leaves
-_STEPS = 6, 12, 24, 48  # of a search, each time from where the last ones ended
-_RISE = 0.5  # nats that the last ones gain, where more are worth it
-_SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
-_FAR = 3.0  # nats below the best, from which they are not; lengths have then gained half their price
+_TOL, _SLOPE = 1e-6, 0.2  # relative gap of a fit; slope in nats per log unit at which a search ends
+_STEPS = 6, 12, 24, 48  # numbers of steps of successive searches, each from the end of the last
+_RISE = 0.5  # nats that a search must gain for another one to follow
+_SEEN, _UNRELATED = 500, 1e-3  # rows that are checked; correlation below which rows are unrelated
+_FAR = 3.0  # nats below the best kernel from which a search is given up
 
 
 @dataclass(frozen=True)
 class ChosenKernel:
-    """A kernel, where learning it begins, and what else was tried.
+    """A kernel with the start of its hyperparameters, and the other kernels that were tried.
 
-    kernel : its theta is the start that distances of rows give; a prior of theta is about it
-    theta : with the likelihood's own parameters where these are learned; None: as it stands
-    trials : None where it was not chosen
+    kernel : its theta is the start from distances of rows, about which a prior of theta is centred
+    theta : the start, with the parameters of the likelihood if these are learned; None: that of ``kernel``
+    trials : None if the kernel was not chosen by the evidence
     """
 
     kernel: Any
@@ -54,14 +54,14 @@ class ChosenKernel:
     trials: KernelTrials | None = None
 
     def for_each(self, n_functions: int) -> ChosenKernel:
-        """One for each of the functions; the parameters of a likelihood that has several functions are none."""
+        """A copy of the kernel for each function; likelihoods of several functions have no parameters."""
         if n_functions == 1 or is_compound(self.kernel):
             return self
         theta = None if self.theta is None else np.tile(self.theta, n_functions)
         return replace(self, kernel=CompoundKernel([clone(self.kernel) for _ in range(n_functions)]), theta=theta)
 
     def divided(self, variance: float) -> ChosenKernel:
-        """The same in other units of eta."""
+        """The same kernel in other units of eta."""
         if variance == 1.0:
             return self
         k1, log = self.kernel.k1, np.log(variance)
@@ -71,14 +71,14 @@ class ChosenKernel:
 
     @property
     def shrinks(self) -> bool:
-        """Whether its lengths, one for each column, have a prior about their start."""
+        """Whether there is a length scale for each column, with a prior about its start."""
         return self.trials is not None and self.trials.best().lengths > 1
 
 
 def chosen_kernel(target: Target, weights: Any, latent: KernelLatent, own: bool) -> ChosenKernel:
-    """That of most evidence, each learned from where the best so far ended; ``own``: with the likelihood's parameters.
+    """The kernel with the largest evidence; ``own``: the parameters of the likelihood are learned, too.
 
-    Of more than 500 different rows as many are drawn, always the same ones. With fewer than 50 it is an RBF.
+    Of more than 500 different rows a sample with a fixed seed is used. With fewer than 50 the kernel is an RBF.
     """
     starts = kernel_starts(target, weights, latent)
     rows, w = few_rows(known_of_rows(target, latent), weights, _MOST_ROWS, seed=0)
@@ -92,7 +92,7 @@ def chosen_kernel(target: Target, weights: Any, latent: KernelLatent, own: bool)
 
 @dataclass
 class _Choice:
-    """Kernels of some rows, which ``latent`` has, tried one after the other; ``starts``: of ``kernel_starts``."""
+    """The comparison of kernels on the rows of ``latent``; ``starts`` are those of ``kernel_starts``."""
 
     target: Target
     latent: KernelLatent
@@ -102,20 +102,20 @@ class _Choice:
     own: bool
 
     def kernel(self, shape: KernelShape) -> Any:
-        """Of a shape, where learning would start."""
+        """The kernel of a shape at its start."""
         start = self._start(shape)
         part = start.k2
         made = kernel_part(shape, part.length_scale, part.length_scale_bounds, _units(start))
         return scaled_by(start.k1.constant_value, made)
 
     def _start(self, shape: KernelShape) -> Any:
-        """In the units of a shape; many lengths start in those of their columns."""
+        """The start in the units of a shape; several length scales start in those of their columns."""
         if shape.lengths > 1:
             return max(self.starts, key=_is_scaled)
         return next(start for start in self.starts if _is_scaled(start) == shape.scaled)
 
-    def _begun(self) -> KernelTrials:
-        """None tried yet."""
+    def _no_trials(self) -> KernelTrials:
+        """The trials before any kernel has been tried."""
         n, d = len(self.latent.X), len(self.latent.numeric)
         lengths = d if 1 < d <= _MOST_LENGTHS and n >= _ROWS_A_LENGTH * d else 1
         return KernelTrials(
@@ -123,8 +123,8 @@ class _Choice:
         )
 
     def trials(self) -> KernelTrials:
-        """Of all that are worth trying."""
-        out = self._begun()
+        """The trials of all kernels that are worth trying."""
+        out = self._no_trials()
         shape = out.next_one()
         while shape is not None:
             out = out.and_also(shape, *self._learned(shape, out))
@@ -132,7 +132,7 @@ class _Choice:
         return out
 
     def _learned(self, shape: KernelShape, trials: KernelTrials) -> tuple[float, np.ndarray]:
-        """The evidence of a shape, and theta; not to the end where it is far from what it needs."""
+        """The evidence of a shape and its theta; the search is given up if the evidence is far below the best."""
         latent = replace(self.latent, kernel=self.kernel(shape), shrinks=shape.lengths > 1)
         likelihood, family = self.target.likelihood.take(self.rows), latent.family()
         given: dict[str, Any] = {"weights": self.weights, "tol": _TOL, "own": self.own}
@@ -146,16 +146,16 @@ class _Choice:
         for steps in _STEPS:
             search = Search(evidence, steps, _SLOPE, None, SearchOptions(max_runs=1))
             try:
-                found = search.run(np.clip(theta, *evidence.bounds.T))
+                result = search.run(np.clip(theta, *evidence.bounds.T))
             except ValueError:  # beyond double precision
                 break
-            rise, value, theta = found.solution.elbo - value, found.solution.elbo, found.theta
+            rise, value, theta = result.solution.elbo - value, result.solution.elbo, result.theta
             if value < hopeless or rise < _RISE or search.n_steps < steps:
                 break
         return value, theta
 
     def _carried(self, shape: KernelShape, trials: KernelTrials) -> np.ndarray:
-        """The theta of the best so far, in the units of the shape; one length stands for all."""
+        """The theta of the best kernel so far, in the units of the shape; one length scale is repeated."""
         theta, before = trials.start(shape), max(trials.evidence, key=lambda one: trials.evidence[one])
         if before.scaled != shape.scaled and shape.lengths == 1:
             theta = theta.copy()
@@ -167,8 +167,8 @@ class _Choice:
         return np.concatenate([theta[:1], lengths, theta[2:]])
 
     def restored(self, numbers: dict[str, Any]) -> KernelTrials:
-        """What a file has of the trials."""
-        out = self._begun()
+        """The trials from the numbers in a file."""
+        out = self._no_trials()
         for word, lengths, scaled, value, theta in zip(*(numbers[name] for name in _KEPT), strict=True):
             shape = KernelShape(str(word), int(lengths), bool(scaled))
             out = out.and_also(shape, float(value), np.asarray(theta, dtype=np.float64))
@@ -193,7 +193,7 @@ def _numbers(trials: KernelTrials) -> dict[str, Any]:
 
 
 def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> Any:
-    """A copy of the user's kernel, which must understand the columns of X; or of a kernel for each of the functions."""
+    """Check the user's kernel (or one for each function) against the columns of X, and return a copy."""
     several: Any = kernel.kernels if is_compound(kernel) else kernel
     if type(several) in (list, tuple):
         if n_functions == 1 or len(several) != n_functions:
@@ -215,7 +215,7 @@ def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> 
 
 
 def warn_unrelated(where: str, kernel: Any, X: np.ndarray, given: bool = True) -> None:
-    """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows.
+    """Warn of a length scale far below every distance: the kernel matrix is diagonal, and rows are unrelated.
 
     ``given``: whether the kernel is the user's.
     """

@@ -22,7 +22,7 @@ from ..hyperparameters.inducing_learning import FINE_SHARE, default_loss
 from ..inputs.observations import Target
 from ..kernels import is_compound
 from ..solvers.base import reporting
-from .dask_rows import ROW_DEFAULTS, column_names, fit_settings, measured_numbers, surveyed
+from .dask_rows import ROW_DEFAULTS, column_names, fit_settings, measured_numbers, run_survey
 from .inducing_latent import InducingLatent
 from .neighbours_latent import LEARNING_TOL
 
@@ -64,7 +64,7 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     file = None if checkpoint is None else Checkpoint(where, checkpoint)
     parts = replace(parts, kept=None if file is None else file.path)
     table = LinearTable(where, column_names(estimator, parts, X), tuple(beside))
-    found = surveyed(parts, table, _SAMPLE)
+    found = run_survey(parts, table, _SAMPLE)
     target, labels = estimator._read_partitions(found["values"])
     likelihood = target.likelihood
     if likelihood.row_parameters:  # readers add them
@@ -73,7 +73,7 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     if file is not None:
         file.describe(fit_settings(estimator, table, target), measured_numbers(found))
     began = time.perf_counter()
-    latent, start = _begun(estimator, found, target, labels, file)
+    latent, start = _start_from_sample(estimator, found, target, labels, file)
     family = latent.family().with_points(start.points)
     mean = np.broadcast_to(np.reshape(latent.mean, (1, -1)), (1, likelihood.n_predictors))
     learned_own = start.own.size > 0
@@ -98,7 +98,7 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     estimator._take(learned, target, latent)
 
 
-def _begun(
+def _start_from_sample(
     estimator: GaussianProcessEstimator, found: Sums, target: Target, labels: np.ndarray | None, file: Checkpoint | None
 ) -> tuple[InducingLatent, InducingStart]:
     """The latent with its points, and where all rows begin: by the sample, or as the checkpoint has it."""

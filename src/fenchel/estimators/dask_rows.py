@@ -1,8 +1,7 @@
-"""Linear models and predictions of rows in a Dask collection: what an estimator does in memory, by passes.
+"""Fits of linear models to Dask collections by passes over the rows, and lazy predictions of them.
 
-One pass over the rows measures the columns, collects the different values of y and draws a sample of rows;
-``distributed/linear_rows.py`` does the rest. Predictions are lazy, a partition at a time, by the same
-methods as in memory.
+The first pass over the rows measures the columns, collects the different values of y and draws a sample of rows;
+``distributed/linear_rows.py`` does the rest. Predictions are lazy, by partition, with the same methods as in memory.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _FEWEST = 4096  # rows of a sample; a smaller table is its own sample
 _LARGEST = 65536  # rows of a sample
-_NUMBERS = 1 << 23  # entries of a sample; wide tables have fewer rows in theirs
+_NUMBERS = 1 << 23  # largest number of entries of a sample, which limits the rows of wide tables
 ROW_DEFAULTS = {"trials": 1.0}
 
 
 def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
-    """Whether X is in partitions; a checkpoint is refused otherwise."""
+    """Whether X is a Dask collection; a checkpoint is refused if it is not."""
     if isinstance(X, RowsElsewhere):
         return True
     if checkpoint is not None and not is_partitioned(X):
@@ -61,7 +60,7 @@ def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
 def partitions_target(
     where: str, likelihood: Any, bound: str, values: ValueCounts, centred: bool, learned: bool
 ) -> tuple[Target, np.ndarray | None]:
-    """The target of any likelihood, and the words that its levels are called."""
+    """The target of any likelihood from the different values of y, and the names of its levels."""
     own = known(likelihood)
     rows_own = {} if own is None else own.row_values
     for key in (key for key, value in rows_own.items() if np.ndim(value) > 0):
@@ -74,18 +73,18 @@ def partitions_target(
     y, words = read_labels(where, likelihood, y)
     y = numeric(where, "y", y)
     if values.cut and moments is not None and own is not None and own.noise:
-        # the values that were kept get the mean and the spread of all
+        # rescale the stored values to the mean and standard deviation of all values
         centre = np.average(y, weights=w)
         sd = float(np.sqrt(np.average((y - centre) ** 2, weights=w)))
         y = moments.mean[0] + (y - centre) * (float(np.sqrt(moments.covariance[0, 0])) / sd if sd > 0.0 else 1.0)
-    twice = {key: np.tile(value, 2) for key, value in values.beside.items()}  # rows, of which several have one value
+    twice = {key: np.tile(value, 2) for key, value in values.beside.items()}  # so that several rows share a value
     y, w = np.tile(y, 2), np.tile(w / 2, 2)
     return read_observations(where, likelihood, bound, y, twice, w, centred, learned, words), words
 
 
 # -- the fit ------------------------------------------------------------------------------------------------
 def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpoint: Any, **beside: Any) -> None:
-    """Fit a linear model to partitions; ``estimator._read_partitions`` makes the target of y's different values."""
+    """Fit a linear model to a Dask collection; ``estimator._read_partitions`` makes the target."""
     where = type(estimator).__name__
     if y is None:
         raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
@@ -94,52 +93,52 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     file = None if checkpoint is None else Checkpoint(where, checkpoint)
     rows = replace(rows, kept=None if file is None else file.path)
     table = LinearTable(where, column_names(estimator, rows, X), tuple(beside))
-    found = surveyed(rows, table)
-    columns: TableMoments = found["columns"]
-    target, labels = estimator._read_partitions(found["values"])
+    sums = run_survey(rows, table)
+    columns: TableMoments = sums["columns"]
+    target, labels = estimator._read_partitions(sums["values"])
     likelihood, D = target.likelihood, len(table.names)
     if likelihood.row_parameters:  # readers add them
         likelihood = likelihood.with_rows(**{key: ROW_DEFAULTS.get(key) for key in likelihood.row_parameters})
     target = replace(target, likelihood=likelihood)
     own = estimator.learn_likelihood and likelihood.theta.size > 0
     latent, mean = estimator._latent_of(columns.columns(), np.zeros((1, D)), target, own)
-    latent.settled = True  # the rows are many, whatever is held of them here
+    latent.settled = True  # there are more rows than weights, although none are in memory here
     reader = LinearReader(table, latent.columns, latent.constant, latent.groups.size > D, likelihood, labels)
     theta = bool((estimator.learn_variance or own) and latent.groups.max(initial=-1) >= 0)
     learning = Learning.of(theta, likelihood if own else None, target.y)
     if file is not None:
-        file.describe(fit_settings(estimator, table, target), measured_numbers(found))
+        file.describe(fit_settings(estimator, table, target), measured_numbers(sums))
     task = PartitionedProblem(rows, reader, likelihood, GroupedVariances(latent.family()), learning)
-    few = InMemory(where, joined(found["sample"])) if "sample" in found else None
+    few = InMemory(where, joined(sums["sample"])) if "sample" in sums else None
     learned = fit_weights(task, tol=estimator._inner_tol(), sample=few, checkpoint=file)
     estimator._take(learned, target, latent, mean)
 
 
-def surveyed(rows: Partitions, table: LinearTable, least: int | None = None) -> Sums:
-    """The first pass; weights must be numbers of rows. A sample has about ``least`` rows where that is given."""
+def run_survey(rows: Partitions, table: LinearTable, least: int | None = None) -> Sums:
+    """The first pass over the rows; its sample has about ``least`` rows, if given. Weights must not sum to 1."""
     fewest, most = (_FEWEST, max(_FEWEST, _NUMBERS // len(table.names))) if least is None else (least, least)
 
     def measured() -> Sums:
         largest = max(fewest, min(_LARGEST, most))
         sample = -(-fewest // rows.count), -(-largest // rows.count)
-        found: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
-        return found
+        sums: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
+        return sums
 
-    def numbers(found: Sums) -> dict[str, Any]:
-        return {name: value for name, value in found.items() if name != "sample"}
+    def numbers(sums: Sums) -> dict[str, Any]:
+        return {name: value for name, value in sums.items() if name != "sample"}
 
-    found = searched("survey", measured, numbers, Sums)
-    weight = found["columns"].weight
+    sums = searched("survey", measured, numbers, Sums)
+    weight = sums["columns"].weight
     if not weight > 0.0:
         raise problem(table.where, "sample_weight is 0 in every row of every partition", "one row or more that counts")
-    if found["n"] > 1 and abs(weight - 1.0) <= 1e-6:
+    if sums["n"] > 1 and abs(weight - 1.0) <= 1e-6:
         got = "sample_weight sums to 1 over all partitions, and weights say how often a row was seen"
-        raise problem(table.where, got, "numbers of rows", f"Shares times {found['n']}, the number of rows, are.")
-    return found
+        raise problem(table.where, got, "numbers of rows", f"Shares times {sums['n']}, the number of rows, are.")
+    return sums
 
 
 def column_names(estimator: Any, rows: Partitions, X: Any) -> tuple[str, ...]:
-    """The columns of X; ``n_features_in_`` and ``feature_names_in_`` are set as scikit-learn would set them."""
+    """The names of the columns of X; sets ``n_features_in_`` and ``feature_names_in_`` as scikit-learn does."""
     where = type(estimator).__name__
 
     def columns() -> tuple[int, list[Any] | None]:
@@ -147,13 +146,13 @@ def column_names(estimator: Any, rows: Partitions, X: Any) -> tuple[str, ...]:
         shape = (0, len(named)) if named is not None else getattr(X, "shape", (0, np.nan))
         if len(shape) != 2:
             raise problem(where, f"X has {len(shape)} dimension{'s' * (len(shape) != 1)}", "rows and columns")
-        if shape[1] != shape[1]:  # not known before the first partition is read
+        if shape[1] != shape[1]:  # NaN: not known before the first partition is read
             shape = computed(where, optional(where, "dask").delayed(np.shape)(rows.parts["X"][0]))
         return int(shape[1]), named
 
     kept = ("n_columns", "names")
     n, named = searched(
-        "columns", columns, lambda found: dict(zip(kept, found, strict=True)), lambda own: tuple(own[k] for k in kept)
+        "columns", columns, lambda sums: dict(zip(kept, sums, strict=True)), lambda own: tuple(own[k] for k in kept)
     )
     if n == 0:
         raise problem(where, "X has no columns", "one feature or more")
@@ -166,7 +165,7 @@ def column_names(estimator: Any, rows: Partitions, X: Any) -> tuple[str, ...]:
 
 
 def fit_settings(estimator: Any, table: LinearTable, target: Target) -> dict[str, Any]:
-    """What a checkpoint must agree in, as text; the tolerance may be another."""
+    """The settings that a checkpoint must have in common with the fit, as text; the tolerance may differ."""
     params = {key: value for key, value in estimator.get_params(deep=False).items() if key not in ("tol", "progress")}
     text = {key: repr(value.tolist() if isinstance(value, np.ndarray) else value) for key, value in params.items()}
     classes = None if target.labels is None else [str(label) for label in target.labels.tolist()]
@@ -174,19 +173,19 @@ def fit_settings(estimator: Any, table: LinearTable, target: Target) -> dict[str
     return {"estimator": table.where, **text, **columns}
 
 
-def measured_numbers(found: Sums) -> np.ndarray:
-    """Numbers that tell one table from another."""
-    columns, y = found["columns"], found["values"].moments
+def measured_numbers(sums: Sums) -> np.ndarray:
+    """Numbers by which a checkpoint recognises its table."""
+    columns, y = sums["columns"], sums["values"].moments
     mean, sd, _, _ = columns.columns()
     total = np.zeros(2) if y is None else np.array([y.mean[0], y.covariance[0, 0]])
-    return np.concatenate([[found["n"], columns.weight], mean, sd, total])
+    return np.concatenate([[sums["n"], columns.weight], mean, sd, total])
 
 
 # -- predictions --------------------------------------------------------------------------------------------
 def by_partition(method: F) -> F:
-    """A method of (X, ...) that answers a Dask collection with a Dask array, or several, not yet computed.
+    """Decorator of a method of (X, ...): for a Dask collection it returns lazy Dask arrays.
 
-    Arguments that are collections of Dask's too, such as an exposure, are cut as X is.
+    Other arguments that are Dask collections, such as an exposure, must have the partitions of X.
     """
 
     @wraps(method)
@@ -232,7 +231,7 @@ def _mapped(estimator: Any, method: Callable[..., Any], X: Any, args: tuple[Any,
 def _of_block(
     estimator: Any, method: str, block: dict[str, Any], args: tuple[Any, ...], options: dict[str, Any], none: Any
 ) -> tuple[Any, ...]:
-    """The answers of one partition; those of no rows are ``none``."""
+    """The results of a method for one partition; ``none`` if it has no rows."""
     X = block.pop("X")
     if X.shape[0] == 0:
         return tuple(none)
@@ -242,13 +241,13 @@ def _of_block(
 
 
 def score_partitions(estimator: Any, X: Any, y: Any, sample_weight: Any, rows: dict[str, Any]) -> float:
-    """The mean log predictive density of partitioned rows: one pass."""
+    """Mean log predictive density of a Dask collection, in one pass."""
     name, given = type(estimator).__name__, {key: x for key, x in rows.items() if x is not None}
     parts = Partitions.of(name, X=X, y=y, weight=sample_weight, **given)
-    found: Sums = parts.reduce(_scored, without_rows(estimator), tuple(given))
-    if not found["weight"] > 0.0:
+    sums: Sums = parts.reduce(_scored, without_rows(estimator), tuple(given))
+    if not sums["weight"] > 0.0:
         raise problem(name, "every y is NaN or has weight 0", "at least one observed row")
-    return float(found["density"] / found["weight"])
+    return float(sums["density"] / sums["weight"])
 
 
 def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:
@@ -260,10 +259,10 @@ def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:
 
 
 def _row_like(estimator: Any, X: Any) -> Any:
-    """A row of zeros, and of levels that fit has seen, with as many columns as X has, named as they are."""
+    """A row of zeros (and known levels) with the columns of X, by which a method shows the form of its result."""
     shape: Any = getattr(X, "shape", ())
     if len(shape) != 2:
-        return np.zeros(1)  # which the method refuses as it does in memory
+        return np.zeros(1)  # refused by the method, with the message for arrays in memory
     if hasattr(X, "columns"):
         zeros = np.zeros((1, len(X.columns)))
         row = optional("predict", "pandas").DataFrame(zeros, columns=list(X.columns))
@@ -274,7 +273,7 @@ def _row_like(estimator: Any, X: Any) -> Any:
 
 
 def without_rows(estimator: Any) -> Any:
-    """The estimator without the rows of its fit, where prediction needs the posterior of the weights alone."""
+    """A copy of the estimator without the rows of its fit, if prediction only needs the posterior of the weights."""
     latent = estimator._latent
     if latent.roots is None:
         return estimator

@@ -1,8 +1,8 @@
-"""Probabilistic PCA of any table: z_r ~ N(0, I), eta_r = W z_r + b, every column with a likelihood of its own.
+"""Probabilistic PCA of any table: z_r ~ N(0, I), eta_r = W z_r + b, with a likelihood for each column.
 
 Columns may be yes or no, counts, ordered levels, categories or real numbers, and any cell may be missing. The columns
-are understood in ``factors/columns.py``, the rows solved in ``factors/factor_model.py``, W and b learned in
-``factors/table_evidence.py``; here is the scikit-learn face of it.
+are read in ``factors/columns.py``, the rows fitted in ``factors/factor_model.py``, W and b learned in
+``factors/table_evidence.py``; this file has the estimator.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ..linalg.arrays import ArrayLike
 if TYPE_CHECKING:
     from ..factors.factor_model import Parameters, RowFits
 
-_ROW_TOL = 1e-12  # of rows fitted by themselves: a score does not depend on the rows beside it
+_ROW_TOL = 1e-12  # relative gap of fits of rows, so small that a score does not depend on other rows
 
 
 class FoundFactors(NamedTuple):
-    """What a fit keeps of the search for its factors; ``parameters`` are of standardised columns."""
+    """The result of the search for factors; ``parameters`` refer to standardised columns."""
 
     n_components: int
     parameters: Parameters
@@ -48,12 +48,12 @@ class FoundFactors(NamedTuple):
     status: str
 
     def numbers(self) -> dict[str, Any]:
-        """The same for a file."""
+        """The result as numbers for a file."""
         return {**self._asdict(), "parameters": vars(self.parameters)}
 
     @classmethod
     def restored(cls, numbers: dict[str, Any]) -> FoundFactors:
-        """From what ``numbers`` gave."""
+        """The result from what ``numbers`` returned."""
         from ..factors.factor_model import Parameters
 
         own = {name: numbers[name] for name in cls._fields}
@@ -61,67 +61,66 @@ class FoundFactors(NamedTuple):
 
 
 class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Factors of a table of binary, count, ordinal, categorical or real columns, with holes.
+    """Factor analysis of a table of binary, count, ordinal, categorical and real columns with missing cells.
 
-    Each row has a posterior of its factors, found by a convex problem with a certificate; missing cells are left out,
-    not filled in. With real columns and no holes this is factor analysis (``noise="column"``) or Tipping and Bishop's
+    The posterior of the factors of each row is found by a convex problem with a certificate; missing cells are left
+    out, not filled in. With complete real columns this is factor analysis (``noise="column"``) or Tipping and Bishop's
     probabilistic PCA (``noise="shared"``).
 
     Parameters
     ----------
-    n_components : "auto" or int
-        Number of factors. "auto" tries 1, 2, ... up to 10 and keeps the one with the largest evidence, the loadings
+    n_components : "auto" or int, default "auto"
+        Number of factors. "auto" tries 1, 2, ... up to 10 and takes the one with the largest evidence, with loadings
         integrated out (``select_components`` shows all). It needs a ``strength`` above 0.
-    likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, or a list or dict by column
-        Or another word for a likelihood, or a ``Likelihood``, of one's own too: such a table is solved by the general
-        solvers, slower than the solver of those five, and has no multinomial column.
-        "auto" goes by the dtype where it says it: bool and 0/1 are bernoulli; ordered categories ordinal; text and
-        other categories bernoulli with two levels, else multinomial; numbers that are not whole gaussian. Whole numbers
-        of an integer dtype, or with holes (which make pandas turn integers into floats), are poisson, ordinal or
-        multinomial by the evidence of each reading where they have up to 12 values, with more poisson or gaussian.
-        ``columns_table`` says how each column was read and why, and one warning names those where it is a guess. Row
-        numbers, dates and numbers kept as text are refused.
-    bound : {"tilted", "log-sum", "exact"}
-        On the expectations of bernoulli and ordinal columns. "log-sum" is the paper's, "exact" has no bound (beside a
-        multinomial column it means "tilted": the predictors of such a cell are correlated, and only the dual solves
-        those).
-    strength : "learned" or float >= 0
-        Prior precision of every loading. Gaussian columns are in units of their standard deviation for it (with
-        ``noise="shared"``, of their root mean square).
-    noise : {"column", "shared"}
-        A noise variance for each gaussian column, or one for all.
-    n_init : int
-        Starts: the first from the principal components, others at random; the best is kept.
+    likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, list or dict, default "auto"
+        One for all columns, a list, or a dict by column. Other names and any ``Likelihood`` are allowed, too, but are
+        slower and cannot be combined with multinomial columns. "auto" depends on the dtype: bool and 0/1 are bernoulli;
+        ordered categories ordinal; text and other categories bernoulli with two levels, else multinomial; numbers that
+        are not whole gaussian. Whole numbers of an integer dtype, or with missing cells (which make pandas turn
+        integers into floats), are poisson, ordinal or multinomial, whichever has more evidence, if they have up to 12
+        values; with more poisson or gaussian. ``columns_table`` says how each column was read and why, and a warning
+        names those for which it is a guess. Row numbers, dates and numbers kept as text are refused.
+    bound : {"tilted", "log-sum", "exact"}, default "tilted"
+        Bound for bernoulli and ordinal columns. "log-sum" is that of the paper, "exact" has no bound (with a
+        multinomial column it means "tilted", because the predictors of such a cell are correlated, which only the dual
+        allows).
+    strength : "learned" or float >= 0, default "learned"
+        Prior precision of every loading, with gaussian columns in units of their standard deviation (with
+        ``noise="shared"`` of their root mean square).
+    noise : {"column", "shared"}, default "column"
+        One noise variance for each gaussian column, or one for all.
+    n_init : int, default 1
+        Number of starts: the first from the principal components, others at random; the best result is used.
     tol : float
-        Relative duality gap of the rows' fits while learning.
+        Relative duality gap of the fits of rows while learning.
     max_iter : int
-        Steps of each search.
+        Largest number of steps of each search.
     random_state : int, RandomState or None
-        For the random starts.
+        Seed of the random starts.
     verbose : bool
         Show progress.
 
     Attributes
     ----------
     components_ : array (n_components, P)
-        Loadings W', orthogonal, the longest first, each with its largest entry positive. P predictors: one a column,
-        K - 1 for a multinomial column of K levels, against its last.
+        Loadings W': orthogonal, the longest first, each with its largest entry positive. P predictors: one for each
+        column, K - 1 for a multinomial column of K levels, relative to the last one.
     offset_ : array (P,)
-        b: the predictors where all factors are zero; 0 for ordinal columns, whose cutpoints hold it.
+        b, the predictors at zero factors; 0 for ordinal columns, which have cutpoints.
     cutpoints_ : dict
-        Of each ordinal column by its name, K - 1 of them: P(level <= k) = 1 / (1 + exp(eta - cutpoint_k)).
+        K - 1 cutpoints for each ordinal column, by its name: P(level <= k) = 1 / (1 + exp(eta - cutpoint_k)).
     noise_variance_ : array (D,)
-        Of gaussian columns; NaN for others.
+        Noise variances of gaussian columns; NaN for others.
     likelihoods_ : dict
-        Of each column by its name, at what was learned of it.
+        The likelihood of each column, by its name, with its learned parameters.
     columns_ : tuple of Column
-        Name, likelihood and levels of every column, and why it was read so. ``columns_table`` shows them.
+        Name, likelihood and levels of every column, and how it was read; see ``columns_table``.
     predictor_names_ : list of P str
     strength_ : float
     elbo_, gap_ : float
-        Evidence bound of the table, all constants in, and how far it can be from the best Gaussian's, proved.
+        Lower bound on the log evidence of the table, and proved bound on its distance from that of the best Gaussians.
     n_iter_ : int
-        Steps of the searches. ``trace_`` holds the objective after each step of the last one.
+        Number of steps of the searches. ``trace_`` has the objective after each step of the last one.
     converged_ : bool
     n_features_in_, feature_names_in_
 
@@ -168,12 +167,12 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
     # -- fitting -----------------------------------------------------------------------------------
     @stated()
     def fit(self, X: Any, y: ArrayLike | None = None) -> ProbabilisticPCA:
-        """Learn the loadings, the offsets and the noise.
+        """Learn the loadings, the offsets and the noise variances from a table.
 
         Parameters
         ----------
         X : pandas table, array (R, D) or scipy sparse
-            NaN, None and NA are missing cells; a zero of a sparse matrix is a zero.
+            NaN, None and NA are missing cells; a zero of a sparse matrix is the value 0.
         y : ignored
         """
         from ..factors.factor_model import FactorModel
@@ -198,32 +197,32 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
 
         def search() -> FoundFactors:
             if chosen:
-                model, found, _ = by_evidence(table, self.noise, min(width, 10), name, **options)
+                model, result, _ = by_evidence(table, self.noise, min(width, 10), name, **options)
             else:
                 model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
-                found, _ = fitted(model, table, values, name, **options)
-            return FoundFactors(model.n_components, *(getattr(found, each) for each in FoundFactors._fields[1:]))
+                result, _ = fitted(model, table, values, name, **options)
+            return FoundFactors(model.n_components, *(getattr(result, each) for each in FoundFactors._fields[1:]))
 
-        found = searched("factors", search, FoundFactors.numbers, FoundFactors.restored)
-        self._model = FactorModel(table.likelihoods, found.n_components, self.noise)
-        self._model.check(found.parameters)
+        result = searched("factors", search, FoundFactors.numbers, FoundFactors.restored)
+        self._model = FactorModel(table.likelihoods, result.n_components, self.noise)
+        self._model.check(result.parameters)
         self._units = units(name, values, table.columns, self.noise)
-        self._inner: Parameters = found.parameters
-        self._parameters = self._units.restore(self._model, found.parameters)
+        self._inner: Parameters = result.parameters
+        self._parameters = self._units.restore(self._model, result.parameters)
         self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset
         self.n_components_ = self.components_.shape[0]
-        self.noise_variance_, self.strength_ = self._parameters.variance, found.strength
+        self.noise_variance_, self.strength_ = self._parameters.variance, result.strength
         volume = float((~np.isnan(values)).sum(axis=0) @ np.log(self._units.unit))
-        self.elbo_, self.gap_, self.trace_ = found.elbo - volume, found.gap, np.array(found.trace) - volume
-        self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
+        self.elbo_, self.gap_, self.trace_ = result.elbo - volume, result.gap, np.array(result.trace) - volume
+        self.n_iter_, self.converged_ = max(1, result.n_iter), result.converged
         self.columns_: tuple[Column, ...] = table.columns
         self.likelihoods_ = {c.name: own for c, own in zip(table.columns, self._parameters.likelihoods)}
         ordered = {name: cast(Cumulative, own) for name, own in self.likelihoods_.items() if own.ordered}
         self.cutpoints_ = {name: own.cutpoints for name, own in ordered.items()}
         self.predictor_names_ = _predictor_names(table.columns)
-        if not found.converged:
+        if not result.converged:
             warnings.warn(
-                f"{name} did not converge: {found.status}. What is kept is the best point reached; raise max_iter "
+                f"{name} did not converge: {result.status}. What is kept is the best point reached; raise max_iter "
                 f"(now {self.max_iter}), or a strength above {self.strength_:.3g} makes the problem easier.",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -265,28 +264,29 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
         return self._model.rows(self._units.apply(values), self._inner, tol=_ROW_TOL)
 
     def transform(self, X: Any, return_cov: bool = False) -> Any:
-        """Posterior means of the factors (R, n_components), and covariances (R, L, L) if asked for.
+        """Posterior means (R, n_components) of the factors of rows, with ``return_cov`` also covariances (R, L, L).
 
-        A row whose cells are all missing has its prior's: zero mean, unit covariance.
+        A row without any cells has those of the prior: zero mean, unit covariance.
         """
         fits = self._fits(self._values(X))
         return (fits.mean, fits.covariance) if return_cov else fits.mean
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """The evidence bound of each row (R,), in nats: at most the log density of its cells that are not missing."""
+        """Lower bound (R,), in nats, on the log density of the observed cells of each row."""
         values = self._values(X)
         return self._fits(values).elbo - self._units.log_volume(values)
 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:
-        """The mean of ``score_samples``."""
+        """Mean of ``score_samples``, in nats."""
         return float(np.mean(self.score_samples(X)))
 
     # -- cells -------------------------------------------------------------------------------------
     def inverse_transform(self, Z: Any) -> Any:
-        """The mean of every cell given the factors Z (R, n_components).
+        """Mean of every cell given factors Z (R, n_components).
 
-        For bernoulli columns the probability of the second level; a multinomial or ordinal column becomes one of
-        probabilities for each level, named ``column=level``. A pandas table if the model was fitted to one.
+        A bernoulli column has the probability of its second level; a multinomial or ordinal column becomes one column
+        of probabilities for each level, named ``column=level``. The result is a pandas table if the model was fitted to
+        one.
         """
         check_is_fitted(self, "components_")
         Z = np.atleast_2d(numeric(type(self).__name__, "Z", Z))
@@ -303,7 +303,7 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
         return DataFrame(out, columns=names)
 
     def impute(self, X: Any, return_distribution: bool = False, *, ordered: str = "mode") -> Any:
-        """X with its missing cells filled in from the rest of their rows.
+        """Fill in the missing cells of X from the other cells of their rows.
 
         Parameters
         ----------
@@ -312,7 +312,7 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
             Return the predictive distribution of the missing cells instead: a pandas table with ``row`` (its number),
             ``column``, ``level`` (None for numbers), ``mean`` (the probability of a level) and ``sd``.
         ordered : {"mode", "median", "mean"}
-            What fills a cell of ordered levels: the most probable level, the median, or the mean of levels' numbers.
+            How a cell of ordered levels is filled: the most probable level, the median, or the mean of level numbers.
 
         Returns
         -------
@@ -323,26 +323,26 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
         values = self._values(X)
         fits = self._fits(values)
         holes = np.isnan(values)
-        found = cells(self._model, fits.mean, fits.covariance, self._parameters, holes)  # z does not know of units
+        result = cells(self._model, fits.mean, fits.covariance, self._parameters, holes)  # z does not know of units
         if return_distribution:
-            return _distribution(self.columns_, holes, found)
+            return _distribution(self.columns_, holes, result)
         level, of_means = summaries(type(self).__name__, self.columns_, ordered)
-        return self._table.fill(as_pandas(type(self).__name__, X), typical(found, holes, level), of_means)
+        return self._table.fill(as_pandas(type(self).__name__, X), typical(result, holes, level), of_means)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
-        """Rows from the model, as a table of the type it was fitted to."""
+        """Draw rows from the model, as a table of the type that it was fitted to."""
         check_is_fitted(self, "components_")
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         z = rng.standard_normal((int(n_samples), self.components_.shape[0]))
         return self._table.decode(draw(self._model, z, self._parameters, rng))
 
     def columns_table(self) -> Any:
-        """How each column was read, as a pandas table: its kind, number of levels, why, and whether it is a guess."""
+        """Table of the columns: how each was read, its number of levels, the reason, and whether it is a guess."""
         check_is_fitted(self, "components_")
         return self._table.summary()
 
     def loadings_table(self) -> Any:
-        """The loadings as a pandas table: a row a predictor, a column a factor."""
+        """The loadings as a pandas table, with a row for each predictor and a column for each factor."""
         check_is_fitted(self, "components_")
         from pandas import DataFrame
 
@@ -371,7 +371,7 @@ def _predictor_names(columns: tuple[Column, ...]) -> list[str]:
 
 
 def _distribution(columns: tuple[Column, ...], holes: np.ndarray, cells: list[Any]) -> Any:
-    """Missing cells as a tidy table, by row and then by column."""
+    """The predictive distributions of missing cells as a tidy table, by row and then by column."""
     from pandas import DataFrame, concat
 
     parts = []

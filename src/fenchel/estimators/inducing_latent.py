@@ -1,4 +1,4 @@
-"""A Gaussian process of many rows: the latent function through inducing points, as many as it takes.
+"""The latent of a Gaussian process of many rows: the function through inducing points.
 
 eta = mean + level + f(x),   f ~ GP(0, kernel) seen through M points; what they cost is bounded (``learn_inducing``)
 """
@@ -34,21 +34,21 @@ _BLOCK = 1 << 21  # entries of the features of new rows made at once: 16 MiB
 
 @dataclass
 class InducingLatent(KernelLatent):
-    """``KernelLatent`` through inducing points.
+    """A ``KernelLatent`` through inducing points.
 
     Attributes
     ----------
     n_inducing : int, "auto" or array (M, D)
     loss : float or None
-        Nats of elbo that the points may cost.
+        Nats of elbo that the points may lose.
     result : InducingFit, once it is fitted
     interrupt : KeyboardInterrupt, where one ended the fit
     centre_of_prior : array, optional
-        Of the logs of lengths that shrink; where the kernel stands by default.
+        Centre of the prior of the log length scales. Default: those of the kernel.
     in_partitions : bool
-        Whether the rows of the fit are elsewhere, and X are its points.
+        Whether the fit is that of a Dask collection, and X holds the inducing points.
     most_points : int
-        Of "auto".
+        Largest number of points for n_inducing="auto".
     """
 
     n_inducing: Any = "auto"
@@ -62,7 +62,7 @@ class InducingLatent(KernelLatent):
 
     @classmethod
     def of(cls, latent: KernelLatent, **more: Any) -> InducingLatent:
-        """The same process through points."""
+        """The same process through inducing points."""
         return cls(**{**latent.shared(), **more})
 
     def trend_rows(self, theta: np.ndarray) -> NewRows:
@@ -133,7 +133,7 @@ class InducingLatent(KernelLatent):
 
 
 def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels: bool = False) -> None:
-    """``n_inducing`` and ``loss``, before any work."""
+    """Check ``n_inducing`` and ``loss``."""
     if loss is not None:
         scalar(where, "loss", loss, 0.0)
     if np.ndim(n_inducing):
@@ -151,11 +151,11 @@ def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels:
 
 
 def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) -> Iterator[KernelLatent]:
-    """The latent itself, or by an approximation that is asked for or that many rows need: the last one counts.
+    """The exact latent, or the approximations that are requested or needed for many rows; the last one is used.
 
-    Each is fitted before the next is asked for. "auto" ends with inducing points whose cost is known, unless in few
-    columns a number of them costs far more than ``loss``: then nearest neighbours are tried, and kept where twice as
-    many of them move the elbo by less than the points cost.
+    Each is fitted before the next is made. "auto" ends with inducing points, whose loss is bounded, unless with few
+    columns 800 points lose far more than ``loss``: then nearest neighbours are tried, and used if twice as
+    many of them change the elbo by less than the points lose.
     """
     where, approximation = type(estimator).__name__, estimator.approximation
     advice = '"auto" takes inducing points or neighbours above some rows, None never approximates.'

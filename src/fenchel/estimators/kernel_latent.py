@@ -1,4 +1,4 @@
-"""The latent of a Gaussian process: a kernel over the rows of X, and what eta has beside it.
+"""The latent of a Gaussian process: a kernel over the rows of X, with a constant and a linear mean.
 
 eta = mean + H(x) u + f(x),    f ~ GP(0, kernel),    H: a constant and slopes (``priors/trends.py``)
 """
@@ -25,36 +25,36 @@ from ..priors.trends import Trend
 from .latent import Latent, with_prior
 from .outputs import learn_by_function
 
-_HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
-_UNTOLD_NOISE = float(np.log(1e4))  # below, a search that did not converge may be rounding's doing
-_ROUNDING = 1e-9  # logs: between a bound and a noise that ended there
-_BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
+_HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # log noise above its lower bound at which it is fixed in turn
+_UNTOLD_NOISE = float(np.log(1e4))  # the same, below which rounding may prevent convergence
+_ROUNDING = 1e-9  # distance in log units from a bound below which noise ended there
+_BLOCK = 1 << 21  # entries of a block of the covariance of new rows with the training rows: 16 MiB
 _DEVICE_BLOCK = 1 << 26  # the same on a device
 
 
 @dataclass
 class KernelLatent(Latent):
-    """eta = mean + level + f(x), level ~ N(0, v), f ~ GP(0, kernel).
+    """The latent eta = mean + level + f(x), with level ~ N(0, v) and f ~ GP(0, kernel).
 
     Attributes
     ----------
-    kernel : where learning starts
+    kernel : kernel, at the start of learning
     X : array (N, D)
     mean : float, array (K,) for several classes, or a function of X (``GivenMean``)
     level : float
         The prior variance v of the constant; 0 for none.
     theta : array, optional
-        Where learning starts instead, the likelihood's own parameters included.
+        The start of learning, with the parameters of the likelihood, if it is not the theta of ``kernel``.
     shrinks : bool
-        The log of each length is a priori normal about its start (``with_prior``); the kernel is a constant
-        times one of many lengths.
+        Whether the log of each length scale has a normal prior about its start (``with_prior``); the kernel is a
+        constant times one with a length scale for each column.
     device : torch's device where the fit is computed, optional
     optimizer : callable, optional
-        A user's search for theta, as scikit-learn calls it (``own_optimizer``).
+        The user's optimizer, called as in scikit-learn (``own_optimizer``).
     slopes, centre : arrays (D,), optional
-        Of a linear mean (``Trend``).
+        Of the linear mean (``Trend``): prior sds of the slopes, and where they add nothing.
     levels : LevelKernels, optional
-        What the columns of levels add to ``kernel``, that of the other columns.
+        The kernels of categorical columns, which are combined with ``kernel``, that of the others.
     """
 
     kernel: Any
@@ -69,21 +69,21 @@ class KernelLatent(Latent):
     centre: Any = 0.0
     levels: LevelKernels | None = None
     approximates: ClassVar[bool] = False
-    is_trial: ClassVar[bool] = False  # whether another may follow
-    reason: str = ""  # why it is approximated so, where "auto" decided
-    interrupt: KeyboardInterrupt | None = None  # that ended the fit, of which the best so far is kept
+    is_trial: ClassVar[bool] = False  # whether another approximation may follow
+    reason: str = ""  # why approximation="auto" chose this approximation
+    interrupt: KeyboardInterrupt | None = None  # the interrupt that ended the fit, whose best result is kept
 
     @property
     def approximation_loss(self) -> float:
-        """Nats of elbo that an approximation of the process costs, at most."""
+        """Upper bound, in nats, on the elbo that the approximation loses."""
         return 0.0
 
     def shared(self) -> dict[str, Any]:
-        """What an approximation of the same process begins with."""
+        """The fields that an approximation of the same process shares."""
         return {own.name: vars(self)[own.name] for own in fields(KernelLatent) if own.name != "optimizer"}
 
     def table(self) -> Any:
-        """Of the approximations that were tried; None for the process itself."""
+        """Table of the approximations that were tried; None for the exact process."""
         return None
 
     def rows(self) -> np.ndarray:
@@ -91,12 +91,12 @@ class KernelLatent(Latent):
 
     @cached_property
     def inputs(self) -> Array:
-        """X where the fit is computed."""
+        """X on the device of the fit."""
         return on_device(self.X, self.device)
 
     @property
     def beside(self) -> dict[str, Any]:
-        """What eta has beside the function, as a family takes it; the mean is an offset: classes share a matrix."""
+        """Options of the family for mean, constant and slopes; the mean is an offset so that classes share a matrix."""
         mean = self.mean if callable(self.mean) else np.reshape(self.mean, (1, -1))
         return {"offset": mean, "level": self.level, "slopes": self.slopes, "centre": self.centre}
 
@@ -108,11 +108,11 @@ class KernelLatent(Latent):
 
     @property
     def numeric(self) -> list[int]:
-        """The columns that ``kernel`` is of."""
+        """The columns that ``kernel`` applies to."""
         return [d for d in range(self.X.shape[1]) if self.levels is None or d not in self.levels.columns]
 
     def whole(self, kernel: Any) -> Any:
-        """The kernel of all columns: ``kernel`` of the numeric ones, times one of levels."""
+        """The kernel of all columns, from ``kernel`` of the numeric ones."""
         if self.levels is None:
             return kernel
         if is_compound(kernel):
@@ -120,7 +120,7 @@ class KernelLatent(Latent):
         return self.levels.whole(kernel, self.numeric)
 
     def shrunk(self, family: Any, centre: np.ndarray | None = None) -> Any:
-        """The family, the lengths of each kernel with a prior where they have one: all but its first hyperparameter."""
+        """The family with the prior of the length scales, the hyperparameters of a kernel after its first one."""
         if not self.shrinks:
             return family
         sizes = [one.n_dims for one in kernels_of(self.kernel)]
@@ -133,7 +133,7 @@ class KernelLatent(Latent):
         return self.family(), self.whole(self.kernel).n_dims
 
     def trend_rows(self, theta: np.ndarray) -> NewRows:
-        """The constant at x = 0 and the slope of each column, as new rows of the fit: (1 + D) of them."""
+        """New rows (1 + D) that stand for the constant at x = 0 and the slope of each column."""
         T, H = self.trend.coefficients(), to_numpy(self.trend.columns(self.inputs))
         cross, variance = T @ H.T, np.sum(T * T, axis=1)
         return NewRows(cross=asarray(cross, self.inputs), variance=variance, offset=0.0)
@@ -148,33 +148,33 @@ class KernelLatent(Latent):
         return family.new_rows(theta[:n_theta], table)
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
-        """As any latent; but where y has no noise that can be told, it is held at a little, and the kernel learned.
+        """Learn the hyperparameters; if the noise ends at its lower bound, learn again with fixed noise above it.
 
-        At the lowest noise the covariance is as singular as doubles allow, and rounding moves the slopes of the kernel:
-        more so the larger its variance is. Where the search does not converge there, the noise is held ever lower, from
-        a level at which it does, and the last search that converges is kept.
+        At the lowest noise the covariance is nearly singular, and rounding changes the gradient of the kernel, more so
+        the larger its variance is. If the search does not converge there, the noise is fixed at decreasing levels, from
+        one at which it does, and the last search that converges is the result.
         """
         if self.optimizer is not None:
             return learn_by_function(self.optimizer, self.theta, target, family, own, options)
-        found = super().learn(target, family, own, theta=self.theta, **options)
-        if not found.converged and self.theta is not None:  # beside the top rounding may hide what rises
-            found = max(found, super().learn(target, family, own, **options), key=lambda one: one.converged)
-        noise = np.array([entry.size for entry in found.likelihood.entries()])  # which entry of its theta is the noise
+        learned = super().learn(target, family, own, theta=self.theta, **options)
+        if not learned.converged and self.theta is not None:  # near the maximum rounding may hide the rise
+            learned = max(learned, super().learn(target, family, own, **options), key=lambda one: one.converged)
+        noise = np.array([entry.size for entry in learned.likelihood.entries()])  # its entries of theta
         if not (own and noise.any()):
-            return found
-        above = found.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
-        if above[noise].min() > (_ROUNDING if found.converged else _UNTOLD_NOISE):
-            return found
-        best, latent = found, self
-        for level in _HELD_NOISE[-1:] if found.converged else _HELD_NOISE:
-            likelihood = found.likelihood.with_theta(found.likelihood.theta + np.where(noise, level - above, 0.0))
+            return learned
+        above = learned.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
+        if above[noise].min() > (_ROUNDING if learned.converged else _UNTOLD_NOISE):
+            return learned
+        best, latent = learned, self
+        for level in _HELD_NOISE[-1:] if learned.converged else _HELD_NOISE:
+            likelihood = learned.likelihood.with_theta(learned.likelihood.theta + np.where(noise, level - above, 0.0))
             held = replace(target, likelihood=likelihood)
-            again = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
-            if not again.converged:
+            refit = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
+            if not refit.converged:
                 break
             n, levels = self.kernel.n_dims, self.levels
-            levels = None if levels is None else levels.with_theta(again.theta[n:])
-            best, latent = again, replace(self, kernel=self.kernel.clone_with_theta(again.theta[:n]), levels=levels)
+            levels = None if levels is None else levels.with_theta(refit.theta[n:])
+            best, latent = refit, replace(self, kernel=self.kernel.clone_with_theta(refit.theta[:n]), levels=levels)
         return best
 
     def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -191,6 +191,6 @@ class KernelLatent(Latent):
         return np.asarray(mean[:, None] + root @ rng.standard_normal((root.shape[1], size)))
 
     def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
-        """So many that no covariance with the training rows is ever whole."""
+        """New rows in blocks, so that the full covariance with the training rows is never stored."""
         step = max(1, (_BLOCK if self.device is None else _DEVICE_BLOCK) // self.X.shape[0])
         return (table[i : i + step] for i in range(0, table.shape[0], step))

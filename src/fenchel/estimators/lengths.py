@@ -51,11 +51,11 @@ def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "k
     if n < MANY:
         return
     latents = 1 if n_classes == 2 else n_classes
-    needed, there = memory(n, latents, n_theta > 0), physical_memory()
+    needed, available = memory(n, latents, n_theta > 0), physical_memory()
     if device is not None and device.type != "cpu":
-        least, there = 8.0 * (_LEARNED if n_theta else _KEPT) * latents * float(n) ** 2, device_memory(device)
-        if least > there:
-            got = f"{n} rows need about {least / 2**30:.0f} GiB on {device}, which has {there / 2**30:.0f}"
+        least, available = 8.0 * (_LEARNED if n_theta else _KEPT) * latents * float(n) ** 2, device_memory(device)
+        if least > available:
+            got = f"{n} rows need about {least / 2**30:.0f} GiB on {device}, which has {available / 2**30:.0f}"
             raise problem(where, got, "a size that fits", 'Use approximation="inducing".')
         return
     advice = (
@@ -69,13 +69,13 @@ def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "k
         "Bayesian...Regression), whose cost grows with N and not with N^3."
     )
     size = f"{n} rows need about {needed / 2**30:.1f} GiB for their dense covariance"
-    if needed > there:
-        raise problem(where, f"{size} and {there / 2**30:.1f} GiB are there", "a size that fits", advice)
+    if needed > available:
+        raise problem(where, f"{size} and {available / 2**30:.1f} GiB are there", "a size that fits", advice)
     fits = iterations(n_theta)
     seconds = 5.0 * latents * fits * cholesky_seconds() * (n / _TRIAL) ** 3
     warnings.warn(
-        f"{where}: {size} (of {there / 2**30:.1f} there) and roughly {in_words(seconds)} on this machine as it is now, "
-        f"for some {fits:.0f} Newton iterations; progress=True shows them. {advice}",
+        f"{where}: {size} (of {available / 2**30:.1f} there) and roughly {in_words(seconds)} on this machine as it is "
+        f"now, for some {fits:.0f} Newton iterations; progress=True shows them. {advice}",
         UserWarning,
         stacklevel=4,
     )
@@ -207,10 +207,10 @@ def kernel_starts(target: Target, weights: Any, latent: KernelLatent) -> list[An
         evidence.family = family
         evidence.begin(evidence.last)
         try:
-            found = evidence.fit(family.theta).elbo
+            elbo = evidence.fit(family.theta).elbo
         except ValueError:  # beyond double precision
-            found = -np.inf
-        return found if np.isfinite(found) else -np.inf
+            elbo = -np.inf
+        return elbo if np.isfinite(elbo) else -np.inf
 
     values = [[value(family) for family in some] for some in families]
     best = [some[int(np.argmax(each))] for some, each in zip(kernels, values, strict=True)]

@@ -1,7 +1,7 @@
-"""What a Gaussian process regressor has of scikit-learn's beside the fit of one y: units, known noise, several outputs.
+"""Options of ``GaussianProcessRegressor`` that scikit-learn has, too: units of y, known noise, several outputs.
 
-normalize_y    the kernel is one of (y - mean) / sd:   eta = mean + sd f,   f ~ GP(0, kernel)
-alpha          known noise variances of the training rows; predictions are then of the function
+normalize_y    the kernel is in units of (y - mean) / sd:   eta = mean + sd f,   f ~ GP(0, kernel)
+alpha          known noise variances of the training rows; predictions are then those of the function
 y (N, J)       J outputs with one kernel and one noise, independent given these: log p(y) = sum_j log p(y_j)
 before a fit   f ~ GP(mean, kernel) a priori, without a constant
 """
@@ -30,18 +30,18 @@ from ..linalg.dense import semidefinite_root
 if TYPE_CHECKING:
     from .regression import GaussianProcessRegressor
 
-_GTOL = 1e-3  # nats an e-fold that learning may leave
+_GTOL = 1e-3  # largest slope, in nats per log unit, at which learning has converged
 
 
 class OutputUnits(NamedTuple):
-    """y = mean + sd z, the kernel being one of z."""
+    """The units of the kernel: it is that of z in y = mean + sd z."""
 
     mean: float = 0.0
     sd: float = 1.0
 
 
 def units_of(normalize: Any, y: np.ndarray, weights: np.ndarray | None) -> OutputUnits:
-    """Those of scikit-learn's ``normalize_y``: the mean and the standard deviation of y, 1 where it is constant."""
+    """The units for ``normalize_y``: mean and standard deviation of y (1 if y is constant)."""
     if not normalize:
         return OutputUnits()
     mean = float(np.average(y, weights=weights))
@@ -70,7 +70,7 @@ def known_noise(where: str, alpha: Any, likelihood: Any, n: int) -> np.ndarray |
 
 
 def check_targets(where: str, n_targets: Any, seen: int) -> None:
-    """Refuse a y that has another number of columns than ``n_targets``."""
+    """Refuse a y whose number of columns differs from ``n_targets``."""
     if n_targets is not None and count(where, "n_targets", n_targets, 1) != seen:
         got = "The number of targets seen in `y` is different from the parameter `n_targets`. "
         got += f"Got {seen} != {n_targets}"
@@ -79,7 +79,7 @@ def check_targets(where: str, n_targets: Any, seen: int) -> None:
 
 # -- several outputs --------------------------------------------------------------------------------
 def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, weights: Any) -> None:
-    """Learn one kernel and one noise from all outputs, and fit each with them: ``model.outputs_``."""
+    """Learn the kernel and the noise from all outputs, and fit each output with them: ``model.outputs_``."""
     from .mean_functions import check_mean, known_mean, mean_at, read_trend
 
     name = type(model).__name__
@@ -100,8 +100,8 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
     rows = GaussianRows(evidence, family, Z)
 
     def search() -> dict[str, Any]:
-        found = [_searched(model, rows, first) for first in _starts(model, evidence)]
-        best = max((one for one in found if one is not None), key=lambda one: one.value, default=None)
+        result = [_searched(model, rows, first) for first in _starts(model, evidence)]
+        best = max((one for one in result if one is not None), key=lambda one: one.value, default=None)
         if best is None:
             got = f"the covariance under {kernel} and the noise is not positive definite in double precision"
             raise problem(name, got, "a kernel and a noise on the scale of y", "normalize_y=True brings y to scale 1.")
@@ -109,18 +109,18 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
 
     learned = model.optimizer is not None and evidence.start.size > 0
     kept = {"theta": evidence.start, "gradient": np.zeros(evidence.start.size), "n_evaluations": 1}
-    found: dict[str, Any] = searched("outputs", search, _as_it_is, _as_it_is) if learned else kept
-    theta = np.asarray(found["theta"], dtype=np.float64)
+    result: dict[str, Any] = searched("outputs", search, _as_it_is, _as_it_is) if learned else kept
+    theta = np.asarray(result["theta"], dtype=np.float64)
     _keep(model, X, Y, weights, kernel.clone_with_theta(theta[: kernel.n_dims]), theta, size, sds)
     model.theta_names_ = evidence.names
-    gradient = np.asarray(found["gradient"])
+    gradient = np.asarray(result["gradient"])
     model._at_bounds = entries_at_bounds(evidence.bounds, theta, gradient, _GTOL)[0]
     flat = evidence.largest_slope(theta, gradient) <= 2.0 * _GTOL or callable(model.optimizer) or not learned
     model.converged_ = bool(flat) and all(one.converged_ for one in model.outputs_ or [])
     if not flat:
         said = "a slope is left in the evidence of all outputs"
         warnings.warn(f"{name} did not converge: {said}", ConvergenceWarning, stacklevel=callers_line())
-    model.n_iter_ = int(found["n_evaluations"])
+    model.n_iter_ = int(result["n_evaluations"])
 
 
 def _as_it_is(numbers: dict[str, Any]) -> dict[str, Any]:
@@ -142,10 +142,10 @@ def _check_options(where: str, model: GaussianProcessRegressor, X: np.ndarray) -
 def _start(
     model: GaussianProcessRegressor, X: np.ndarray, Z: np.ndarray, weights: Any, size: float
 ) -> tuple[Any, Any, bool]:
-    """The kernel, the noise variances, and whether one of these is learned.
+    """The starting kernel, the noise variances, and whether a noise variance is learned.
 
-    A kernel that is not given is chosen for the combination of outputs that moves most: under one kernel and one noise
-    every combination of unit length has these.
+    A default kernel is chosen for the first principal component of the outputs, since with a common kernel and noise
+    every combination of unit length has the same ones.
     """
     from .chosen_kernel import own_kernel
 
@@ -168,7 +168,7 @@ def _start(
 
 
 def _starts(model: GaussianProcessRegressor, evidence: Evidence) -> list[np.ndarray]:
-    """The kernel's own theta, and as many drawn within the bounds as there are restarts."""
+    """The theta of the kernel, and one draw within the bounds for each restart."""
     from .base import generator
 
     n = count(type(model).__name__, "n_restarts_optimizer", model.n_restarts_optimizer)
@@ -181,11 +181,11 @@ def _starts(model: GaussianProcessRegressor, evidence: Evidence) -> list[np.ndar
 
 
 def _searched(model: GaussianProcessRegressor, rows: GaussianRows, theta: np.ndarray) -> Any:
-    """Where learning from theta ends; None where it cannot begin."""
+    """The end of a search from theta; None if the start overflows."""
     if not callable(model.optimizer):
         try:
             return highest(rows, theta, _GTOL)
-        except ValueError:  # beyond double precision
+        except ValueError:  # overflow in double precision
             return None
     return rows.at(own_optimizer(model.optimizer, lambda at: rows.at(at)[1:3], theta, rows.evidence.bounds))
 
@@ -200,10 +200,10 @@ def own_optimizer(optimizer: Any, evidence: Any, theta: np.ndarray, bounds: np.n
         value, gradient = evidence(np.asarray(at, dtype=np.float64))
         return (-value, -gradient) if eval_gradient else -value
 
-    found = numeric("optimizer", "theta", optimizer(objective, theta, bounds=bounds)[0])
-    if found.shape != theta.shape or not np.isfinite(found).all():
-        raise problem("optimizer", f"theta of shape {found.shape}", f"{theta.size} finite numbers and the value there")
-    return np.clip(found, *bounds.T)
+    result = numeric("optimizer", "theta", optimizer(objective, theta, bounds=bounds)[0])
+    if result.shape != theta.shape or not np.isfinite(result).all():
+        raise problem("optimizer", f"theta of shape {result.shape}", f"{theta.size} finite numbers and the value there")
+    return np.clip(result, *bounds.T)
 
 
 def _keep(
@@ -216,14 +216,14 @@ def _keep(
     size: float,
     sds: np.ndarray,
 ) -> None:
-    """Fit each output at what was learned, and keep the sums as attributes."""
+    """Fit each output at the learned kernel and noise, and set the fitted attributes."""
     model.kernel_, model.theta_ = kernel, theta
     learned = theta.size > kernel.n_dims
     variance = float(np.exp(theta[-1])) if learned else None
     models = []
     for y, sd in zip(Y.T, sds, strict=True):
         one = clone(model).set_params(kernel=kernel, optimizer=None, n_targets=None, warm_start=False)
-        scale = size * sd**2 / Gaussian.scale_of(y, weights) ** 2  # variances are in units of that of y
+        scale = size * sd**2 / Gaussian.scale_of(y, weights) ** 2  # parameters are in units of the variance of y
         one.set_params(intercept_variance=scale * model.intercept_variance, slope_variance=scale * model.slope_variance)
         if variance is not None:
             one.set_params(likelihood=Gaussian(variance * sd**2))
@@ -239,7 +239,7 @@ def _keep(
 
 
 def together(parts: list[Any], axis: int = -1) -> Any:
-    """Answers of the outputs as one, stacked along a new axis; pairs as pairs."""
+    """Stack the results of the outputs along a new axis; pairs stay pairs."""
     if type(parts[0]) is tuple:
         return tuple(together([part[i] for part in parts], axis) for i in range(len(parts[0])))
     return np.stack(parts, axis=axis)
@@ -248,7 +248,7 @@ def together(parts: list[Any], axis: int = -1) -> Any:
 def learn_by_function(
     optimizer: Any, theta: np.ndarray | None, target: Target, family: Family, own: bool, options: dict[str, Any]
 ) -> Learned:
-    """Learn by a user's function from each start, and fit at the best theta that it found."""
+    """Learn by the user's optimizer from each start, and fit at the best theta."""
     given = {name: options[name] for name in ("weights", "tol")}
     evidence = Evidence(target.likelihood, family, target.y, own=own, **given)
     first, (low, high) = evidence.start if theta is None else theta, evidence.bounds.T
@@ -259,7 +259,7 @@ def learn_by_function(
 
 
 def in_units(kernel: Any, variance: float) -> Any:
-    """The kernel times a number that is not learned."""
+    """The kernel times a fixed number."""
     from sklearn.gaussian_process.kernels import ConstantKernel
 
     return kernel if variance == 1.0 else ConstantKernel(variance, "fixed") * kernel
@@ -267,7 +267,7 @@ def in_units(kernel: Any, variance: float) -> Any:
 
 # -- before a fit -----------------------------------------------------------------------------------
 def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (M,) and covariance (M, M) of the function a priori; scikit-learn's default kernel where none is given."""
+    """Prior mean (M,) and covariance (M, M) of the function; the default kernel is that of scikit-learn."""
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
     from .chosen_kernel import own_kernel
@@ -286,7 +286,7 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
 
 
 def prior_prediction(model: GaussianProcessRegressor, X: np.ndarray, return_std: bool, return_cov: bool) -> Any:
-    """What ``predict`` says before a fit."""
+    """The result of ``predict`` before a fit."""
     mean, covariance = prior_moments(model, X)
     J = 1 if model.n_targets is None else count(type(model).__name__, "n_targets", model.n_targets, 1)
 
@@ -301,7 +301,7 @@ def prior_prediction(model: GaussianProcessRegressor, X: np.ndarray, return_std:
 
 
 def prior_draws(model: GaussianProcessRegressor, X: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Functions drawn a priori: (M, size), or (M, J, size)."""
+    """Draws of the function from the prior: (M, size), or (M, J, size)."""
     mean, covariance = prior_moments(model, X)
     root, J = semidefinite_root(covariance), model.n_targets or 1
     drawn = mean[:, None, None] + np.einsum("mr,rjs->mjs", root, rng.standard_normal((root.shape[1], J, size)))

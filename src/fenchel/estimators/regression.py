@@ -319,8 +319,8 @@ class BayesianLinearRegression(AnyLikelihood, LinearModel):
     coef_, coef_std_ : arrays (D,)
         Posterior means and standard deviations of the coefficients.
     intercept_, intercept_std_ : float
-        Posterior mean and standard deviation of eta at x = 0. The hazard of "weibull" is
-        shape * t^(shape - 1) * exp(eta), with t in the units of y.
+        Posterior mean and standard deviation of eta at x = 0. The hazard of "weibull" is shape * t^(shape - 1) *
+        exp(eta), with t in the units of y.
     coef_cov_ : array (D, D)
         Posterior covariance of the coefficients.
     variance_ : float or array (D,)

@@ -1,14 +1,14 @@
-"""The evidence of theta, elbo(theta) + log p(theta), and its gradient; each fit starts where the last ones point.
+"""``Evidence``: elbo(theta) + log p(theta) and its gradient, with warm starts extrapolated from the last fits.
 
-The gradient is the envelope's, with nothing differentiated through the fit; its error is O(sqrt(gap)). So a fit far
-from the optimum is run until that error is some hundredths of the slope found last, and near it to ``tol``.
+By the envelope theorem the fit itself is not differentiated; the error of the gradient is O(sqrt(gap)). A fit far
+from the optimum runs until that error is a few hundredths of the last slope, and near the optimum to ``tol``.
 
-``CorrectedEvidence`` goes beyond the Gaussian: elbo + correction + log p(theta), with
+``CorrectedEvidence`` is elbo + correction + log p(theta), with
 
     d log p(y|theta) / dtheta ~ d elbo / dtheta + d correction / dtheta
 
-The second part has no envelope. It is that of a line through corrections at d + 1 points (``CorrectionModel``): smooth
-and small beside the elbo, a correction needs no more. Groups that are integrated out have exact slopes.
+The second part has no envelope theorem. It is the slope of a plane through corrections at d + 1 points
+(``CorrectionModel``), which suffices for a small smooth correction. Groups that are integrated out have exact slopes.
 """
 
 from __future__ import annotations
@@ -41,49 +41,48 @@ if TYPE_CHECKING:
     from ..corrections.interpolated import Interpolated
 
 
-_NEAR = 0.3  # log units: where a fit stagnated, its neighbours will
-_SLOPE_SHARE = 0.03  # of the slope: the error that an inner fit may leave in it
-_LOOSEST = 1e-4  # relative gap of an inner fit, at most
-_HIDING_GAP = 1e-7  # nats: a gap that hides slopes worth having
-_FINE_GAP = 1e-9  # nats: a gap that hides none
-_FIRST = 1e-6  # relative gap of the first fit of many rows, which is far from where theta ends
-_STEP = 1e-4  # of theta, in differences of gradients
-SETTLED_SHARE = 0.03  # of the rise from one fit to the next: what a fit that only steers may have left undone
-FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
-LONGEST_SHIFT = 2.0  # of any s by extrapolation
-STEP_TO_SLOPE = 0.05  # e-folds: how far the points are from theta at which the slope of the correction is read off
+_NEAR = 0.3  # log units within which fits stagnate if one did
+_SLOPE_SHARE = 0.03  # relative error of the slope that an inner fit may cause
+_LOOSEST = 1e-4  # largest relative gap of an inner fit
+_HIDING_GAP = 1e-7  # nats: gap above which relevant slopes are inexact
+_FINE_GAP = 1e-9  # nats: gap below which no relevant slope is inexact
+_FIRST = 1e-6  # relative gap of the first fit of many rows, far from the final theta
+_STEP = 1e-4  # step of theta in differences of gradients
+SETTLED_SHARE = 0.03  # gap of a steering fit relative to the rise between fits up to which it is extrapolated
+FLAT_DIRECTION = 0.05  # directions explored by less than this share of the longest step are not extrapolated
+LONGEST_SHIFT = 2.0  # largest change of an entry of s by extrapolation
+STEP_TO_SLOPE = 0.05  # log units between theta and the points that give the slope of the correction
 
 
 class WarmStarts(NamedTuple):
-    """Where the fit at a new theta starts: on the plane through the last few fits, seen as a function of theta.
+    """The start of the fit at a new theta, on the plane through the last fits as a function of theta.
 
-    A warm start is wrong by the first order in the step of theta; this one by the second, which saves a
-    Newton iteration. With few rows the plane is one of s. Many rows add up in alpha, of which a wide prior
-    makes much: there it is one of the sites' own tau, in which alpha is affine, so that sums of alpha that
-    are nearly zero in all fits stay so.
+    A plain warm start has an error of first order in the step of theta, this one of second order, which saves a Newton
+    iteration. With few rows the plane is in s. With many rows it is in tau, in which alpha is affine, so that sums of
+    alpha that are nearly zero in all fits stay so; a wide prior would multiply their errors.
 
     last : the last good fit
-    points : theta and s of as many fits as theta has entries, and one more
+    points : theta and s of the last n_theta + 1 fits
     """
 
     last: Solution | None = None
     points: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
 
     def extended(self, theta: np.ndarray, solution: Solution) -> WarmStarts:
-        """With the fit at theta."""
+        """The warm starts with the fit at theta added."""
         point = np.array(theta, dtype=np.float64), to_numpy(solution.s)
         before = self.points[-theta.size :] if self._is_settled(solution) else ()
         return WarmStarts(solution, (*before, point))
 
     def _is_settled(self, solution: Solution) -> bool:
-        """Whether the last fit left little undone beside its distance to the next, which theta then explains."""
+        """Whether the gap of the last fit is small relative to the distance to the next one."""
         last = self.last
         if last is None or last.ending.code != "steered":
             return True
         return last.ending.value * max(1.0, abs(last.elbo)) <= SETTLED_SHARE * abs(solution.elbo - last.elbo)
 
     def start(self, theta: np.ndarray, task: Problem) -> Solution | Array | None:
-        """Of the fit of ``task`` at theta: an s, the last fit where there is no plane yet, None where there is none."""
+        """The start of a fit at theta: an s, the last fit if there is no plane yet, or None."""
         if self.last is None or len(self.points) < 2:
             return self.last
         (here, s), *earlier = self.points[::-1]
@@ -97,9 +96,9 @@ class WarmStarts(NamedTuple):
 
 
 def _combined(task: Problem, s: Array, others: Sequence[Array], shares: np.ndarray) -> Array | None:
-    """s where tau has gone from that of ``s`` by shares of the ways to the others, or part of the way.
+    """s at tau plus a combination of its differences to the others, or part of that step.
 
-    None near a boundary, or where potentials share a normalisation.
+    None near a boundary, or if potentials share a normalisation.
     """
     rows, s = task.all_rows, asarray(s, task.weight)
     here = task.site(s, rows)
@@ -116,12 +115,12 @@ def _combined(task: Problem, s: Array, others: Sequence[Array], shares: np.ndarr
 
 
 class Evidence(Objective[Learned]):
-    """elbo(theta) + log p(theta) and its gradient; keeps the last good fit as the next one's start."""
+    """The objective elbo(theta) + log p(theta), with its gradient; the last good fit starts the next one."""
 
     solution: Solution
     prior: Prior
-    known_curvature: np.ndarray | None = None  # (n_theta, n_theta), where it was found before: of a sample of the rows
-    first_start: Any = None  # of the first fit, as ``Problem.start_from`` takes it
+    known_curvature: np.ndarray | None = None  # (n_theta, n_theta), if a sample of the rows has given one
+    first_start: Any = None  # start of the first fit, for ``Problem.start_from``
 
     def __init__(
         self,
@@ -142,12 +141,12 @@ class Evidence(Objective[Learned]):
         self.solver, self.targets = solver_for(likelihood, method), Targets(likelihood, y, weights)
         check_limits(tol, max_iter)
         self.tol, self.max_iter, self.progress = tol, max_iter, progress
-        self.on_iteration: Callback | None = None  # hears the iterations of every fit
+        self.on_iteration: Callback | None = None  # called at the iterations of every fit
         first = family.theta
         self.n_family = first.size
         self.start = np.concatenate([first, likelihood.theta if own else np.zeros(0)])
         self.warm = WarmStarts()
-        self.climbs = self.is_large and likelihood.objective.log_concave  # by Newton's steps, as far as is known
+        self.climbs = self.is_large and likelihood.objective.log_concave  # whether to use Newton steps
 
     @property
     def last(self) -> Solution | None:
@@ -156,7 +155,7 @@ class Evidence(Objective[Learned]):
 
     @property
     def is_large(self) -> bool:
-        """Whether fits cost more than what is asked of one beside its gradient."""
+        """Whether a fit costs more than the curvature that it can give."""
         return len(self.targets.y) >= gates.MANY_ROWS
 
     @cached_property
@@ -164,7 +163,7 @@ class Evidence(Objective[Learned]):
         return np.concatenate([self.family.bounds.reshape(-1, 2), self._own_bounds()])
 
     def _own_bounds(self) -> np.ndarray:
-        """Of the likelihood's own parameters: as it reads them off the data, with where they start inside."""
+        """Bounds of the parameters of the likelihood, from the data, widened to contain their start."""
         own = self.start[self.n_family :]
         if own.size == 0:
             return np.zeros((0, 2))
@@ -180,20 +179,20 @@ class Evidence(Objective[Learned]):
         self.warm = WarmStarts(solution)
 
     def split(self, theta: np.ndarray) -> tuple[np.ndarray, Likelihood]:
-        """The family's part, and the likelihood at its own."""
+        """The entries of the family, and the likelihood at the other entries."""
         first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
         return first, self.likelihood.with_theta(own) if own.size else self.likelihood
 
     def reachable(self, theta: np.ndarray) -> float:
-        """``tol``, or near a point where rounding ended a fit before it, what that one reached: not asked for again."""
+        """``tol``, or the gap that a fit close to theta reached before rounding ended it."""
         if self.limit is None or np.abs(self.limit[0] - theta).max(initial=0.0) > _NEAR:
             return self.tol
         return max(self.tol, self.limit[1])
 
     def _fine(self, likelihood: Likelihood) -> float:
-        """A relative gap that costs nothing: one Newton step, exact for Gaussian noise and by the start's factor.
+        """The relative gap if one Newton step is exact: for Gaussian noise.
 
-        A start accepted as it is would leave a gap that blurs the evidence by more than the last steps of theta change.
+        A start that is accepted as it is would have a gap larger than the changes of the evidence in the last steps.
         """
         scale = 1.0 if self.last is None else max(1.0, abs(self.last.elbo))
         if self.last is None or not likelihood.objective.conjugate or self.tol * scale < _HIDING_GAP:
@@ -226,7 +225,7 @@ class Evidence(Objective[Learned]):
         return self.solution
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """log p(theta) and its gradient: the family's, and of the likelihood's own parameters."""
+        """log p(theta) and its gradient: that of the family plus that of the likelihood's parameters."""
         first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
         parts = [self.family.log_prior(first), *([self.likelihood.log_prior(own)] if own.size else [])]
         return sum(value for value, _ in parts), np.concatenate([slope for _, slope in parts])
@@ -246,10 +245,10 @@ class Evidence(Objective[Learned]):
         return sol.elbo + value, gradient
 
     def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
-        """That of the family at the last fit, of the likelihood's own parameters at fixed q, and of log p(theta).
+        """Curvature of the family at the last fit, of the likelihood's parameters at fixed q, and of log p(theta).
 
-        None with few rows, whose fits cost nothing, where the family does not say, and where a fit may end at one of
-        several stationary points: long steps of theta change from one to another.
+        None with few rows, if the family has none, and if a fit may end at one of several stationary points,
+        between which long steps of theta would jump.
         """
         if self.known_curvature is not None:
             return self.known_curvature
@@ -262,7 +261,7 @@ class Evidence(Objective[Learned]):
             return None
         out = np.zeros((theta.size, theta.size))
         out[:n, :n] = family
-        for i, step in enumerate(_STEP * np.eye(theta.size)):  # of what is known by its slopes, by their differences
+        for i, step in enumerate(_STEP * np.eye(theta.size)):  # by differences of gradients
             ahead, behind = (self.log_prior(theta + side)[1][i] for side in (step, -step))
             out[i, i] += max(0.0, (behind - ahead) / (2.0 * _STEP))
             if i >= n:
@@ -271,19 +270,19 @@ class Evidence(Objective[Learned]):
         return out if np.isfinite(out).all() else None
 
     def _own_slope(self, theta: np.ndarray) -> np.ndarray:
-        """The slope along the likelihood's own parameters at theta, with q as it is."""
+        """The gradient with respect to the parameters of the likelihood at fixed q."""
         _, likelihood = self.split(theta)
         post = self.solution.posterior
         h, rho = (x if x.ndim == 2 else x[:, None] for x in (post.mean, post.variance))
         return likelihood.theta_gradient(h, rho, self.targets.rows_of(likelihood))
 
     def restored(self, numbers: dict[str, Any]) -> Learned:
-        """What ``learn`` found, from what ``Learned.numbers`` gave."""
+        """The result of ``learn`` from the result of ``Learned.numbers``."""
         theta = np.asarray(numbers["theta"], dtype=np.float64)
         if theta.shape != self.start.shape or not np.isfinite(theta).all():
             raise ValueError("theta has another shape than the hyperparameters")
         first, likelihood = self.split(theta)
-        self.family.at(self.start[: self.n_family])  # a sparse factor is analysed where learning starts
+        self.family.at(self.start[: self.n_family])  # a sparse factor is analysed at the start of learning
         prior = self.family.at(first)
         solution = restored(Problem(likelihood, prior, self.targets), numbers["solution"])
         others = {name: value for name, value in numbers.items() if name not in ("of", "theta", "solution")}
@@ -295,7 +294,7 @@ class Evidence(Objective[Learned]):
 
 
 def doubt_of(found: Corrected | Collapsed | Interpolated | ImportanceSample) -> str:
-    """What a user should know of a corrected evidence first, as a sentence; empty where it is trusted."""
+    """A sentence on why a corrected evidence is unreliable; empty if it is not."""
     if not found.nearer:
         return not_used(found.status)
     if not found.trusted:
@@ -304,24 +303,24 @@ def doubt_of(found: Corrected | Collapsed | Interpolated | ImportanceSample) -> 
 
 
 def not_used(why: str) -> str:
-    """The sentence where theta is by the elbo though the corrected evidence was asked for."""
+    """The sentence for a theta that maximises the elbo although the corrected evidence was requested."""
     return f"sds of terms are the elbo's and may be too small, as the corrected evidence does not hold: {why}"
 
 
 class CorrectedEvidence(Evidence):
-    """An ``Evidence`` whose value has the correction in it.
+    """The corrected evidence, elbo + correction + log p(theta).
 
-    Where the correction has exact slopes (groups integrated out) they are used. Elsewhere ``about`` reads a model of it
-    off the points about one theta, and its slopes are those of the model.
+    If the correction has exact slopes (groups integrated out) they are used. Else ``about`` makes a model of it from
+    the corrections at points about a theta, whose slopes are used.
     """
 
     model: CorrectionModel | None = None
     known: Sequence[tuple[np.ndarray, Any]] = ()  # the last corrections with exact slopes
 
     def about(self, theta: np.ndarray, found: Any) -> bool:
-        """Be ready for a search from theta, where the correction is ``found``; whether its slopes are exact.
+        """Prepare a search from theta, whose correction is ``found``; returns whether its slopes are exact.
 
-        The fit at theta was the last one.
+        The last fit must be that at theta.
         """
         self.model, exact = None, found.as_solution() is not None
         if exact:
@@ -332,7 +331,7 @@ class CorrectedEvidence(Evidence):
         for i in free:
             there, (low, high) = theta.copy(), self.bounds[i]
             there[i] += STEP_TO_SLOPE if theta[i] + STEP_TO_SLOPE <= high else -min(STEP_TO_SLOPE, theta[i] - low)
-            self.allowed_gap = None  # a loose fit's correction would be another function of theta
+            self.allowed_gap = None  # the correction of a loose fit would be a different function of theta
             known.append((there, self._gain(correct(self.fit(there), True, found.like))))
         thetas, gains = (np.array(each) for each in zip(*known, strict=True))
         at = Coordinates.straight(theta, free, STEP_TO_SLOPE * np.eye(len(free)))
@@ -340,12 +339,12 @@ class CorrectedEvidence(Evidence):
         return False
 
     def correction_at(self, theta: np.ndarray) -> Any:
-        """One of the last corrections, where it was at theta."""
+        """The correction at theta, if it is one of the last ones."""
         return next((found for at, found in self.known if np.array_equal(at, theta)), None)
 
     @staticmethod
     def _gain(found: Any) -> float:
-        """log p(y) less the elbo; not a number where the elbo is as near."""
+        """Corrected log p(y) minus the elbo; NaN if the correction is no improvement."""
         return float(found.log_evidence - found.elbo) if found.nearer else np.nan
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

@@ -128,8 +128,8 @@ def grid(
         return np.concatenate(run_tasks(_Strips.fit, range(n), strips, **run), axis=1)
 
     shape = tuple(v.size for v in values)
-    found = searched("grid", search, lambda table: {"table": table}, lambda numbers: numbers["table"])
-    elbo, upper, log_prior, dropped, n_iter = np.asarray(found, dtype=np.float64).reshape(5, *shape)
+    result = searched("grid", search, lambda table: {"table": table}, lambda numbers: numbers["table"])
+    elbo, upper, log_prior, dropped, n_iter = np.asarray(result, dtype=np.float64).reshape(5, *shape)
     score = np.where(dropped > 0, -np.inf, elbo + log_prior)
     at = np.unravel_index(int(np.argmax(score)), shape)
     theta = np.array([v[k] for v, k in zip(values, at, strict=True)])

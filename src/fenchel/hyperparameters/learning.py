@@ -137,13 +137,13 @@ def learn(
                 plain.on_iteration = lambda row: draw({**row, "iteration": plain.n_evaluations + 1.0})
             shared = (plain, max_iter, gtol, report if here else None)
             options: dict[str, Any] = {"where": "learn", "n_jobs": n_jobs, "progress": progress and not here}
-            found = run_tasks(_searched, list(enumerate(starts)), shared, **options)
-            ends = sorted((end for end, *_ in found if end is not None), key=lambda end: -end.objective)
+            runs = run_tasks(_searched, list(enumerate(starts)), shared, **options)
+            ends = sorted((end for end, *_ in runs if end is not None), key=lambda end: -end.objective)
             best = ends[0]
-            best.n_evaluations = before[0] + sum(n for _, n, _, _ in found)
-            best.n_newton = before[1] + sum(n for _, _, n, _ in found)
+            best.n_evaluations = before[0] + sum(n for _, n, _, _ in runs)
+            best.n_newton = before[1] + sum(n for _, _, n, _ in runs)
             note(begun.factorisations, begun.inverses, begun.products)
-            for *_, spent in found if not here else []:  # counted in other processes
+            for *_, spent in runs if not here else []:  # counted in other processes
                 note(spent.factorisations, spent.inverses, spent.products)
             if evidence == "corrected":
                 best = _beyond(best, CorrectedEvidence(likelihood, family, y, **settings), max_iter, gtol, report)
@@ -173,25 +173,25 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
     if evidence.likelihood.objective.conjugate:
         best.maximises = "corrected"
         return best
-    out, found = best, correct(best.solution, rough=True)
-    if not found.nearer:
-        warnings.warn(f"learn: {doubt_of(found)}.", stacklevel=3)
-        best.doubt = doubt_of(found)
+    out, correction = best, correct(best.solution, rough=True)
+    if not correction.nearer:
+        warnings.warn(f"learn: {doubt_of(correction)}.", stacklevel=3)
+        best.doubt = doubt_of(correction)
         return best
-    for _ in range(MOST_ROUNDS if abs(found.log_evidence - found.elbo) > NEGLIGIBLE else 0):
+    for _ in range(MOST_ROUNDS if abs(correction.log_evidence - correction.elbo) > NEGLIGIBLE else 0):
         before = out.theta
         evidence.begin(out.solution)
-        exact = evidence.about(before, found)
+        exact = evidence.about(before, correction)
         out = Search(evidence, max_iter, gtol, report).run(before)
         known = evidence.correction_at(out.theta) if exact else None
-        found = correct(out.solution, True, found.like) if known is None else known
-        missed = abs(found.log_evidence + evidence.log_prior(out.theta)[0] - out.objective)
+        correction = correct(out.solution, True, correction.like) if known is None else known
+        missed = abs(correction.log_evidence + evidence.log_prior(out.theta)[0] - out.objective)
         if exact or (missed <= MISSED and np.abs(out.theta - before).max(initial=0.0) <= NEAR):
             break
-    out.objective = float(found.log_evidence + evidence.log_prior(out.theta)[0])
+    out.objective = float(correction.log_evidence + evidence.log_prior(out.theta)[0])
     out.n_evaluations = best.n_evaluations + evidence.n_evaluations
-    out.n_newton, out.maximises, out.correction = best.n_newton + evidence.n_newton, "corrected", found
-    out.doubt = doubt_of(found)
+    out.n_newton, out.maximises, out.correction = best.n_newton + evidence.n_newton, "corrected", correction
+    out.doubt = doubt_of(correction)
     if out.doubt:
         warnings.warn(f"learn: {out.doubt}.", stacklevel=3)
     return out

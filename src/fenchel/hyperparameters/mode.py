@@ -1,4 +1,4 @@
-"""The mode of an objective over theta: its curvature, how far each side reaches, and what lies at a bound.
+"""The mode of an objective over theta: its curvature, the widths on either side, and the entries at bounds.
 
     H_ij = (g_j(0) - g_j(s e_i)) / s                              i != j, made symmetric; error O(s)
     H_ii = (4 g_i(0) + 2 g_i(s) - 6 (f(s e_i) - f(0)) / s) / s    of the cubic through both ends; error O(s^2)
@@ -10,11 +10,11 @@ three sds to either side, give ``Coordinates`` u in which the posterior is nearl
     t(v) = v (1 + s(-v) g_-(v) + s(v) g_+(v)),    s(v) = (1 + v / r) / 2,    r = sqrt(4 + v^2)
     g(v) = c (r / 2 - 1)  for c > 0,              c v^2 / r^2  for c < 0
 
-scale are the sds that H gives, and t_i has slope 1 at 0. A side of a hyperparameter on which the density falls more
+scale holds the sds from H, and t_i has slope 1 at 0. A side of a hyperparameter on which the density falls more
 slowly than a normal's is stretched (c > 0: a tail that is exponential in theta, as that of the log of an sd near 0,
-becomes normal), one on which it falls faster is shortened, so that the same points serve both. t is smooth, with
-nothing that changes over less than 2 sds, as sums over even points ask for. Tables, the integration over theta, remarks
-and both engines read this one answer.
+becomes normal), one on which it falls faster is shortened, so that the same points suit both. t is smooth and changes
+over no less than 2 sds, as sums over a regular grid need. Tables, the integration over theta, remarks and both engines
+use this result.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ import numpy as np
 
 from .base import entries_at_bounds, free_entries
 
-_OVER = 4.0  # the square of how many sds t changes its slope over
-_LEAST = -0.55  # of c; below it t would turn back
-_MOST = 4.0  # of c
-_REACH = 40.0  # sds that the table which inverts t goes to either side
-_TABLE = 16001  # entries of it
-STEP = 0.1  # log units, of the differences
-STEP_SDS = 0.3  # sds: the longest step where a curvature is known beforehand
-CORRECTED = 0.25  # share of a difference of slopes by which the cubic may change it: values have gaps
-FLATTEST = 0.02  # curvature below which a direction counts as unknown; its sd is then 7 log units
-PROBE = 3.0  # sds from the mode at which the fall of the objective is read off
-LEAST_PROBE = 0.3  # sds: a bound nearer than this leaves nothing to read off
-LEAST_FALL = 0.02  # nats
-SLOPE = 1e-3  # nats a log unit, above which an entry at a bound would go on beyond it
+_OVER = 4.0  # square of the number of sds over which t changes its slope
+_LEAST = -0.55  # least c; below it t would not be monotone
+_MOST = 4.0  # largest c
+_REACH = 40.0  # sds on either side that the table for the inverse of t covers
+_TABLE = 16001  # entries of that table
+STEP = 0.1  # log units: step of the differences
+STEP_SDS = 0.3  # sds: longest step if a curvature is known beforehand
+CORRECTED = 0.25  # largest relative change of a difference of slopes by the cubic, since values have gaps
+FLATTEST = 0.02  # least curvature of a direction; its sd is then 7 log units
+PROBE = 3.0  # sds from the mode at which the fall of the objective is measured
+LEAST_PROBE = 0.3  # sds to a bound below which nothing is measured
+LEAST_FALL = 0.02  # nats: least fall that is measured
+SLOPE = 1e-3  # nats per log unit above which the objective rises beyond a bound
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """theta as a function of u.
+    """Coordinates u of theta in which a posterior is nearly standard normal.
 
     Attributes
     ----------
     centre : array (n,)
-        theta where u = 0.
+        theta at u = 0.
     free : sequence of int (d)
-        The entries that move.
+        The entries of theta that vary.
     scale : array (d,);  mix : array (d, d) with rows of length 1
     below, above : arrays (d,)
-        c of each free entry for psi < 0 and for psi > 0.
+        c of each free entry for psi < 0 and psi > 0.
     """
 
     centre: np.ndarray
@@ -67,18 +67,18 @@ class Coordinates:
 
     @classmethod
     def straight(cls, centre: np.ndarray, free: Sequence[int], root: np.ndarray) -> Coordinates:
-        """With t(v) = v; root root' = H^-1 (d, d)."""
+        """Linear coordinates, t(v) = v, with root root' = H^-1 (d, d)."""
         scale, none = np.sqrt((root**2).sum(axis=1)), np.zeros(len(free))
         return cls(centre, free, scale, root / scale[:, None], none, none)
 
     def bent(self, below: np.ndarray, above: np.ndarray) -> Coordinates:
-        """With t through two places of each entry: (d, 2) of (v, t), v and t < 0 in ``below`` and > 0 in ``above``."""
+        """Coordinates with t through two points (v, t) of each entry: (d, 2), ``below`` < 0 and ``above`` > 0."""
         each = [np.array([_bend_of(abs(v), abs(t)) for v, t in side]) for side in (below, above)]
         return replace(self, below=each[0], above=each[1])
 
     @property
     def stretch(self) -> np.ndarray:
-        """c of the longer side of each free entry (d,): 0 for a normal, above 0 for a longer tail."""
+        """c of the longer side of each free entry (d,): 0 for a normal, positive for a longer tail."""
         return np.maximum(self.below, self.above)
 
     @property
@@ -94,7 +94,7 @@ class Coordinates:
         return v * (1.0 + g), 1.0 + g + v * ((1.0 - side) * s0 + side * s1 + turn * (g1 - g0))
 
     def theta(self, u: np.ndarray) -> np.ndarray:
-        """(..., n) at u (..., d)."""
+        """theta (..., n) at u (..., d)."""
         out = np.array(np.broadcast_to(self.centre, (*u.shape[:-1], self.centre.size)))
         out[..., list(self.free)] += self.scale * self._bend(u @ self.mix.T)[0]
         return out
@@ -105,7 +105,7 @@ class Coordinates:
 
     @cached_property
     def log_volume(self) -> float:
-        """That at the centre."""
+        """log |d theta / du| at the centre."""
         return float(np.linalg.slogdet(self.mix)[1] + np.log(self.scale).sum())
 
     @cached_property
@@ -114,7 +114,7 @@ class Coordinates:
         return v, self._bend(np.repeat(v[:, None], self.dimension, axis=1))[0]
 
     def u(self, theta: np.ndarray) -> np.ndarray:
-        """(..., d) of theta (..., n); far out it stops."""
+        """u (..., d) of theta (..., n), limited to the range of the table."""
         t = (theta - self.centre)[..., list(self.free)] / self.scale
         v, table = self._table
         psi = np.stack([np.interp(t[..., k], table[:, k], v) for k in range(self.dimension)], axis=-1)
@@ -130,14 +130,14 @@ def _stretch(u: np.ndarray, root: np.ndarray, c: np.ndarray) -> tuple[np.ndarray
 
 
 def _bend_of(u: float, t: float) -> float:
-    """c with which t(u) = t on one side, if that side were alone; both above 0."""
+    """c such that t(u) = t on one side; u and t are positive."""
     more = t / u - 1.0
     c = more / (np.sqrt(1.0 + u * u / _OVER) - 1.0) if more > 0.0 else more * (_OVER + u * u) / u**2
     return float(np.clip(c, _LEAST, _MOST))
 
 
 class Evaluation(NamedTuple):
-    """An objective at one theta, and a number that was read off the fit there."""
+    """The value and gradient of an objective at one theta, and a number from the fit there."""
 
     theta: np.ndarray
     value: float
@@ -150,7 +150,7 @@ Evaluate = Callable[[list[np.ndarray]], Sequence[Evaluation]]
 
 @dataclass(frozen=True)
 class Mode:
-    """The mode of an objective.
+    """The mode of an objective over theta, with its curvature.
 
     Attributes
     ----------
@@ -162,11 +162,11 @@ class Mode:
     curvature : array (d, d)
         H of the free entries, its eigenvalues at least ``FLATTEST``.
     moves : array (n,)
-        By how much what was asked of each evaluation moves with an entry; 0 where nothing was asked.
+        The derivative of the number ``ask`` with respect to each entry; 0 without it.
     at_bounds : dict of int to str
         The entries at a bound, "lower" or "upper".
     held : tuple of int
-        Those of them where the objective still rises beyond the bound.
+        Those of them at which the objective rises beyond the bound.
     """
 
     theta: np.ndarray
@@ -181,7 +181,7 @@ class Mode:
 
     @property
     def directions(self) -> np.ndarray:
-        """Eigen-directions (d, d), each of the length of its sd: their product with the transpose is H^-1."""
+        """Eigenvectors (d, d) of the curvature, each with the length of its sd: E E' = H^-1."""
         values, vectors = np.linalg.eigh(self.curvature)
         return vectors / np.sqrt(values)
 
@@ -193,11 +193,11 @@ class Mode:
         return out
 
     def coordinates(self, values_at: Callable[[list[np.ndarray]], Sequence[float]]) -> Coordinates:
-        """Coordinates in which the density is nearly standard normal, also some sds away.
+        """Coordinates in which the density is nearly standard normal, also some sds from the mode.
 
-        Each free entry is moved to ``PROBE`` of its sds on either side, or nearly to a bound, and the others
-        with it as H has them follow. There the density has fallen as that of a normal has in these
-        coordinates. The slope that is left at theta is taken off: another objective may have been maximised.
+        The density is evaluated with each free entry at ``PROBE`` sds on either side, or close to a bound, and the
+        others at their conditional means under H. The coordinates are such that it has fallen there as a normal
+        density. A slope at theta is subtracted, since another objective may have been maximised.
         """
         straight = Coordinates.straight(self.theta, self.free, self.directions)
         sides = [(k, sign) for k in range(len(self.free)) for sign in (-1.0, 1.0)]
@@ -212,7 +212,7 @@ class Mode:
         return straight.bent(below, above)
 
     def _room(self, straight: Coordinates, k: int, sign: float) -> float:
-        """How far one may go within the bounds, in sds of an entry, up to ``PROBE``."""
+        """The distance to a bound in sds of an entry, up to ``PROBE``."""
         way = straight.theta(sign * straight.mix[k]) - self.theta
         with np.errstate(divide="ignore", invalid="ignore"):
             left = np.where(way > 0.0, self.bounds[:, 1] - self.theta, self.bounds[:, 0] - self.theta) / way
@@ -228,20 +228,20 @@ def mode_of(
     guess: np.ndarray | None = None,
     evaluate: Evaluate | None = None,
 ) -> Mode:
-    """The curvature of an objective about its mode, by one evaluation for each free entry of theta.
+    """The mode of an objective and its curvature, by one evaluation for each free entry of theta.
 
     Parameters
     ----------
     objective : Objective
-        Or anything with ``bounds`` that returns a value and a gradient at theta, and has a ``solution`` there.
+        Or any object with ``bounds`` that returns a value and a gradient at theta and has a ``solution`` there.
     theta : array (n,)
-        Where a search ended.
+        The end of a search.
     hold : collection of int
-        Entries that stay where they are.
+        Entries that are not varied.
     ask : callable, optional
-        A number to read off the fit at each theta; its slope is ``Mode.moves``.
+        Returns a number from the fit at each theta; its derivative is ``Mode.moves``.
     guess : array (n, n), optional
-        A curvature known beforehand: steps are then ``STEP_SDS`` sds at most.
+        A curvature that is known beforehand; steps are then at most ``STEP_SDS`` sds.
     evaluate : callable, optional
         Evaluates several theta at once. Default: ``objective``, one after the other.
     """

@@ -1,13 +1,14 @@
-"""One search for theta from one start: every inner fit starts from the last, and the best one is certified.
+"""``Search``: maximise an objective over theta from one start, and certify the best fit.
 
-Where the curvature is known the steps are Newton's (``TrustRegion``), elsewhere those of L-BFGS. Far from the optimum
-fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. L-BFGS goes a few log units a run. Where it
-gives up because gaps of loose fits hide the slope, another run begins there with exact fits.
+Steps are Newton's (``TrustRegion``) if the curvature is known, else those of L-BFGS. Every inner fit starts from the
+last one. Far from the optimum fits are loose (see ``evidence.py``); the result is fitted to ``tol``. A run of L-BFGS is
+limited to a few log units; if it gives up because gaps of loose fits hide the slope, another run goes on with exact
+fits.
 
 ``TrustRegion`` is a quadratic model of the objective within a box: the gradient at a point and a curvature
 (``Objective.curvature``), corrected by the steps before: the smallest change, in units of the curvature, that explains
-how the gradient changed along them. Its maximum within the bounds and a radius is a bounded least-squares problem of a
-few unknowns. The rise that a step promises also says how exact the fit at its end must be.
+how the gradient changed along them. Its maximum within the bounds and a radius is a small bounded least-squares
+problem. The rise that it predicts for a step also sets the accuracy of the fit at its end.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from ..checks import Refusal, problem
 from ..solvers.base import Callback
 from .base import Evaluated, F, Fit, Found, Objective, SearchEnding
 
-GAP_SHARE = 0.02  # of the promised rise: the gap that the fit at the end of a step may have
-CLEAR_SHARE = 0.1  # of the promised rise: what the fit where a step began may have left, for its slope to count
-FIRST_RADIUS = 2.0  # log units
-POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
-GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
-CAUTIOUS_SHARE = 1.5  # of the promised rise: above it the curvature was far too large, by more than ``trust``
+GAP_SHARE = 0.02  # gap of the fit at the end of a step, relative to the predicted rise
+CLEAR_SHARE = 0.1  # gap of the fit at the start of a step, relative to the predicted rise, up to which its slope counts
+FIRST_RADIUS = 2.0  # log units: initial radius of the trust region
+POOR_SHARE = 0.25  # actual over predicted rise below which the radius shrinks
+GOOD_SHARE = 0.75  # actual over predicted rise above which the radius grows
+CAUTIOUS_SHARE = 1.5  # actual over predicted rise above which ``trust`` grows: the curvature was far too large
 TRUST_GROWTH = 10.0
-LEAST_CURVATURE = 1e-8  # of the largest one, in directions of which nothing is known
+LEAST_CURVATURE = 1e-8  # curvature relative to the largest one in directions without information
 REMEMBERED_STEPS = 4
-ROUNDING = 1e-12  # of |elbo|: a rise that is none
-LOST_SLOPE = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
-FINER_TOL = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
-NEGLIGIBLE_RISE = 0.05  # of gtol^2: nats that Newton's step may promise where it is not taken any more
-NEAR_FIRST_STEP = 0.3  # log units: first step from a start that was looked for, lest it leave the peak
-GAP_MARGIN = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
-NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
+ROUNDING = 1e-12  # rise relative to |elbo| that counts as none
+LOST_SLOPE = 1e-6  # slope (nats per log unit) relative to |elbo| up to which rounding may stop a search
+FINER_TOL = 1e-3  # factor of tol for the fits of a search that stagnates with a slope
+NEGLIGIBLE_RISE = 0.05  # predicted rise of a Newton step, in units of gtol^2, at which a search ends
+NEAR_FIRST_STEP = 0.3  # log units: first step from a searched start, so that it stays near that peak
+GAP_MARGIN = 10.0  # multiple of tol up to which an inner gap that is due to rounding is accepted
+NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # the message of the optimiser
 
 
 class Step(NamedTuple):
-    """A step of theta, the fall of the gradient along it, and the curvature where it began."""
+    """A step of theta, the decrease of the gradient along it, and the curvature at its start."""
 
     step: np.ndarray
     gradient_fall: np.ndarray
@@ -49,13 +50,13 @@ class Step(NamedTuple):
 
 
 class TrustRegion:
-    """A quadratic model within a box: it proposes a step, and is updated by what came of it."""
+    """A quadratic model within a box, which proposes steps and is updated by their results."""
 
     def __init__(self, bounds: np.ndarray, step_limit: float = 4.0, trust: float = 10.0) -> None:
         self.bounds, self.step_limit, self.trust, self.radius = bounds, step_limit, trust, min(FIRST_RADIUS, step_limit)
         self.steps: list[Step] = []
-        self.promised_rise = np.inf  # nats, of the last step
-        self.remaining_rise = np.inf  # nats, of a step that no failure has shortened
+        self.promised_rise = np.inf  # nats: predicted rise of the last step
+        self.remaining_rise = np.inf  # nats: predicted rise of a step with the initial radius
 
     def propose(self, theta: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """The maximum of the model within the radius."""
@@ -67,7 +68,7 @@ class TrustRegion:
     def _maximum(
         self, H: np.ndarray, theta: np.ndarray, gradient: np.ndarray, radius: float
     ) -> tuple[np.ndarray, float]:
-        """The step to the maximum, and the rise that it promises."""
+        """The step to the maximum, and its predicted rise."""
         low = np.maximum(self.bounds[:, 0] - theta, -radius)
         high = np.minimum(self.bounds[:, 1] - theta, radius)
         step = np.clip(maximum_in_box(H, gradient, low, high), low, high)
@@ -75,15 +76,15 @@ class TrustRegion:
 
     @property
     def allowed_gap(self) -> float:
-        """Nats that the fit at the end of the last step may leave."""
+        """The gap, in nats, that the fit at the end of the last step may have."""
         return GAP_SHARE * self.promised_rise
 
     def update(self, taken: Step, rise: float, missing: float = 0.0) -> None:
-        """What came of a step: ``rise`` is how much the objective rose, ``missing`` what the fit where it began left.
+        """Update by the result of a step: the ``rise`` of the objective, and the gap ``missing`` at its start.
 
-        A fit that left much beside what the step promised says nothing of the curvature: its slope is off by as much.
-        Where the curvature is too large by many times, each step is short and rises by twice what it promised. Then
-        ``trust`` grows, so that the next curvature may be as small as the changes of the slope show.
+        A fit with a large gap relative to the predicted rise says nothing about the curvature, because its slope is
+        inexact. If the curvature is far too large, each step is short and rises by twice the predicted amount. Then
+        ``trust`` grows, so that the next curvature may be as small as the observed changes of the slope.
         """
         clear = missing <= CLEAR_SHARE * self.promised_rise
         if clear and np.isfinite(taken.gradient_fall).all() and taken.step.any():
@@ -97,11 +98,11 @@ class TrustRegion:
             self.radius = min(2.0 * self.radius, self.step_limit)
 
     def updated_curvature(self, curvature: np.ndarray) -> np.ndarray:
-        """The curvature with what it missed along the last steps, within ``trust`` of it, positive definite."""
+        """The curvature corrected by the changes of slope along the last steps, within the factor ``trust``."""
         least = LEAST_CURVATURE * (1.0 + np.diag(curvature).max(initial=0.0))
         sizes, axes = np.linalg.eigh(curvature + least * np.eye(len(curvature)))
         root = np.sqrt(np.maximum(sizes, least))
-        into, back = (axes * root).T, axes / root  # to units of the curvature, and a slope from them
+        into, back = (axes * root).T, axes / root  # maps to units of the curvature, and slopes back
         missed = np.zeros(curvature.shape)
         for step, gradient_fall, before in self.steps:
             u = into @ step
@@ -125,14 +126,14 @@ def maximum_in_box(H: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: n
 
 
 def wall(theta: np.ndarray, best: Any, scale: float) -> tuple[float, np.ndarray]:
-    """What is told of a theta that cannot be evaluated: a slope back to the best point (value, theta, gradient)."""
+    """Value and slope for a theta that cannot be evaluated: they lead back to the best point."""
     away = theta - best.theta
     steep = 10.0 * (1.0 + float(np.abs(best.gradient).sum())) / max(float(np.linalg.norm(away)), 1e-12)
     return scale * (-best.value + 0.5 * steep * float(away @ away)), scale * steep * away
 
 
 def _missing(fit: Fit) -> float:
-    """Nats that a fit which only steers the search left, by its own account; others leave next to nothing."""
+    """The remaining gap, in nats, of a fit that only steers the search; 0 for others."""
     return fit.ending.value * max(1.0, abs(fit.elbo)) if fit.ending.code == "steered" else 0.0
 
 
@@ -141,15 +142,15 @@ class _Arrived(Exception):
 
 
 class SearchOptions(NamedTuple):
-    """How a search goes.
+    """Options of a search.
 
-    step_limit : log units that one run of L-BFGS, or one step of Newton's, may go: a longer one would pass over a hill
-    max_runs : runs of L-BFGS that give up in a row, each from where the last did
-    ftol : of |objective|, a rise of one step at which a run gives up; by default all rounding
-    memory : steps that L-BFGS remembers
-    accepts_flat : whether a run that gives up for ``ftol`` or ``rise`` has ended well, whatever slope is left
-    trust : times that a curvature may be off, either way
-    rise : nats that Newton's step may promise where it is not taken any more; by default what ``gtol`` leaves
+    step_limit : log units; limit of a run of L-BFGS or of a Newton step, which must not jump over a maximum
+    max_runs : number of runs of L-BFGS in a row that may give up
+    ftol : rise of one step, relative to |objective|, at which a run gives up; by default rounding
+    memory : number of steps that L-BFGS stores
+    accepts_flat : whether a run that ends by ``ftol`` or ``rise`` counts as converged, whatever its slope
+    trust : factor by which a curvature may be wrong, in either direction
+    rise : predicted rise of a Newton step, in nats, at which the search ends; by default that of ``gtol``
     """
 
     step_limit: float = 4.0
@@ -162,7 +163,7 @@ class SearchOptions(NamedTuple):
 
 
 class Search(Generic[F]):
-    """A search for theta from one start; ``run`` it once. ``trace`` is the best value after each step."""
+    """A search for theta from one start, to be ``run`` once; ``trace`` has the best value after each step."""
 
     def __init__(
         self,
@@ -175,12 +176,12 @@ class Search(Generic[F]):
         self.evidence, self.max_iter, self.gtol, self.report = evidence, max_iter, gtol, report
         self.options, self.trace = options or SearchOptions(), list[float]()
         self.best: Evaluated | None = None
-        self.scale = 1.0  # of what the optimiser sees
-        self.walking = False  # whether an optimiser is asking
+        self.scale = 1.0  # factor of the objective that the optimiser minimises
+        self.walking = False  # whether an optimiser is running
         self.n_steps, self.message = 0, "nothing to learn"
-        self.allowed = gtol  # the slope that may be left
-        self.first = 1.0  # log units: length of the first step along a steep slope
-        self.remaining = np.inf  # nats that a further step of Newton's promises
+        self.allowed = gtol  # the largest slope at which the search has converged
+        self.first = 1.0  # log units: length of the first step
+        self.remaining = np.inf  # nats: predicted rise of a further Newton step
         self.began = time.perf_counter()
 
     @property
@@ -191,11 +192,11 @@ class Search(Generic[F]):
 
     @property
     def noise(self) -> float:
-        """What the rule of the expectations leaves of the objective, in nats: value and slope differ by as much."""
+        """Quadrature error of the objective, in nats."""
         return float(getattr(self.known.solution, "quadrature", 0.0))
 
     def run(self, start: np.ndarray | Evaluated) -> F:
-        """From ``start``, evaluated or not, to where no slope within the bounds is left, or nothing rises any more."""
+        """Search from ``start`` until no slope within the bounds remains, or the objective rises no more."""
         evidence, rounds, tol = self.evidence, 0, self.evidence.tol
         if isinstance(start, Evaluated):
             self.best, start, self.first = start, start.theta, NEAR_FIRST_STEP
@@ -205,7 +206,7 @@ class Search(Generic[F]):
         before, slope = self.negative(start)
         self.trace.append(self.known.value)
         if start.size and evidence.largest_slope(start, self.known.gradient) <= self.gtol:
-            rounds, self.message = self.options.max_runs, NO_SLOPE  # it began where it ends
+            rounds, self.message = self.options.max_runs, NO_SLOPE  # the start is the maximum
         while start.size and rounds < self.options.max_runs and self.n_steps < self.max_iter:
             near = self.run_once(theta, slope)
             if near is None:
@@ -213,7 +214,7 @@ class Search(Generic[F]):
                 self.certify()
                 if not (loose and self.options.accepts_flat):
                     break
-                # a gap moves the slope: what a step promises is judged again at the slope of the certified fit
+                # a gap changes the slope: the predicted rise is computed again at the slope of the certified fit
                 before, theta, slope = -self.known.value, self.known.theta, self.known.gradient
                 continue
             if (
@@ -221,36 +222,36 @@ class Search(Generic[F]):
                 and -self.known.value < before
             ):
                 before, theta, slope = -self.known.value, self.known.theta, self.known.gradient
-                continue  # at the limit of one run: go on from there
+                continue  # the run ended at its limit: go on from there
             exact, rounds = evidence.allowed_gap is None, rounds + 1
             self.certify()
             risen, theta, slope = before + self.known.value, self.known.theta, self.known.gradient
             rounding = self.known.solution.rounding
-            ended_flat = exact and self.options.accepts_flat  # another run would gain no more than this one's last step
+            ended_flat = exact and self.options.accepts_flat  # another run would gain no more than the last step
             if evidence.largest_slope(theta, slope) <= (self.allowed if ended_flat else self.gtol):
                 break
-            if self.noise > 0.0 and risen <= self.noise:  # the rule of its expectations tells no more
+            if self.noise > 0.0 and risen <= self.noise:  # below the quadrature error
                 self.allowed = max(self.gtol, evidence.largest_slope(theta, slope))
                 break
-            if exact and risen <= max(ROUNDING * abs(before), rounding):  # not even exact fits rise any more
+            if exact and risen <= max(ROUNDING * abs(before), rounding):  # no further rise with exact fits
                 self.allowed = max(self.gtol, LOST_SLOPE * abs(before), rounding**0.5)  # its rise is lost in rounding
                 coarse = evidence.tol == tol and rounding < tol * max(1.0, abs(before))
                 if evidence.largest_slope(theta, slope) <= self.allowed or not coarse:
                     break
-                evidence.tol *= FINER_TOL  # or in what fits within tol leave of the elbo: once more with finer ones
+                evidence.tol *= FINER_TOL  # or in the gaps of fits within tol: try once more with finer ones
             before = -self.known.value
         evidence.tol = tol
-        evidence.limit = None  # what is returned was asked for all of tol
+        evidence.limit = None  # the result is fitted to tol
         self.certify()
         return self.learned()
 
     def run_once(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
-        """From theta, within ``step_limit`` of it: (2, n_theta), the box that it stayed in; None where it arrived."""
-        self.evidence.solution = self.known.solution  # the last fit may be of another theta
+        """One run of L-BFGS within ``step_limit`` of theta; the box (2, n_theta), or None if it reached the maximum."""
+        self.evidence.solution = self.known.solution  # the last fit may belong to another theta
         curvature = self.evidence.curvature(theta, self.known.gradient)
         if curvature is not None:
             return None if self.climb(curvature) else self.evidence.bounds.T
-        # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
+        # in a box L-BFGS-B takes its first step to a corner; scaling the objective limits it to one log unit
         limit = self.options.step_limit
         self.scale = self.first / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(limit) else 1.0
         near = np.clip(np.stack([theta - limit, theta + limit], axis=1), *self.evidence.bounds.T[:, :, None])
@@ -274,16 +275,16 @@ class Search(Generic[F]):
         self.scale, self.walking = 1.0, False
         if self.options.accepts_flat:
             left = self.evidence.largest_slope(self.known.theta, self.known.gradient)
-            steep = LOST_SLOPE * max(1.0, abs(self.known.value))  # its line search failed where nothing rises any more
+            steep = LOST_SLOPE * max(1.0, abs(self.known.value))  # its line search failed at the rounding level
             self.allowed = max(self.gtol, left if success or left <= steep else 0.0)
         return near.T
 
     def climb(self, curvature: np.ndarray | None) -> bool:
-        """Newton's steps from the best point; whether they end where no more is promised than ``gtol`` leaves.
+        """Newton steps from the best point; whether they end with a negligible predicted rise.
 
-        A slope of gtol where the objective bends by 1 is gtol^2 / 2 from the top. Where it bends more sharply, a slope
-        that is steeper by the square root of that leaves as much, and theta is as many of its own sds away; steps that
-        converge as fast as these may as well leave less.
+        With curvature 1 a slope of gtol is gtol^2 / 2 below the maximum. With a larger curvature a slope that is larger
+        by its square root is as close, in nats and in sds of theta. Steps that converge as fast as these can reach less
+        at little cost.
         """
         evidence, model = self.evidence, TrustRegion(self.evidence.bounds, self.options.step_limit, self.options.trust)
         enough = NEGLIGIBLE_RISE * self.gtol**2 if self.options.rise is None else self.options.rise
@@ -295,7 +296,7 @@ class Search(Generic[F]):
             self.remaining = model.remaining_rise
             if model.remaining_rise <= enough:
                 sharpest = float(np.diag(model.updated_curvature(curvature)).max())
-                steep = 2.0 * sharpest**0.5  # twice: the fit may be refined yet
+                steep = 2.0 * sharpest**0.5  # twice, since the fit may still be refined
                 flat = evidence.largest_slope(here.theta, here.gradient) if self.options.accepts_flat else 0.0
                 self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5, flat)
                 self.message = "what Newton's step promises is next to nothing"
@@ -319,13 +320,13 @@ class Search(Generic[F]):
         self.trace.append(self.known.value)
 
     def negative(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """What the optimiser minimises, with its gradient; the best point is kept."""
+        """The function that the optimiser minimises, with its gradient; the best point is stored."""
         best, evidence = self.best, self.evidence
         if best is not None and np.array_equal(theta, best.theta):  # the start, asked for again by the optimiser
             return -self.scale * best.value, -self.scale * best.gradient
         try:
             value, gradient = evidence(theta)
-        except ValueError:  # beyond double precision
+        except ValueError:  # overflow in double precision
             if best is None:
                 raise
             return wall(theta, best, self.scale)
@@ -338,13 +339,13 @@ class Search(Generic[F]):
             self.best = Evaluated(value, np.array(theta), gradient, evidence.solution, evidence.prior)
         self._tell(value, gradient)
         if as_good and self.walking:
-            raise _Arrived  # a line search would go on, misled by gaps of the fits
+            raise _Arrived  # a line search would go on because of the gaps of the fits
         return -self.scale * value, -self.scale * gradient
 
     def _as_good(self, value: float, theta: np.ndarray, gradient: np.ndarray, best: Evaluated) -> bool:
-        """Whether there is no slope left here, and one at the best point, which is no better for all that can be told.
+        """Whether this point has no slope while the best one has, and the best one is not better within the errors.
 
-        The fits' gaps and rounding blur both, and the slope left here promises no more than it times the way there.
+        The errors are the gaps and rounding of both fits, and the slope times the distance.
         """
         here = self.evidence.largest_slope(theta, gradient)
         there = self.evidence.largest_slope(best.theta, best.gradient)
@@ -376,11 +377,11 @@ class Search(Generic[F]):
             )
 
     def certify(self) -> None:
-        """Refit the best point exactly, or as far as rounding allows, unless it is: its slope is then no estimate."""
+        """Refit the best point to ``tol``, or as far as rounding allows, so that its slope is exact."""
         evidence, solution = self.evidence, self.known.solution
         theta, evidence.allowed_gap = self.known.theta, None
         tol = evidence.reachable(theta)
-        short = solution.gap - solution.rounding - self.noise  # no fit gets below these
+        short = solution.gap - solution.rounding - self.noise  # rounding and noise cannot be reduced
         enough = max(tol * max(1.0, abs(solution.elbo)), self.noise)
         if solution.tol > tol if np.isinf(solution.gap) else short > enough:
             evidence.begin(solution)
@@ -388,7 +389,7 @@ class Search(Generic[F]):
             self.negative(theta)
 
     def learned(self) -> F:
-        """The best point, judged."""
+        """The result of the search at the best point."""
         value, theta, gradient, solution, _ = self.known
         evidence, gtol = self.evidence, self.gtol
         solution = solution.judged_by(evidence.tol)

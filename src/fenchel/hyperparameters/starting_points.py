@@ -1,10 +1,10 @@
-"""Where searches for theta begin: the peaks of a coarse grid over the ratio of signal to noise.
+"""Starting points of searches for theta: the peaks of a coarse grid over the ratio of signal to noise.
 
 The evidence may have several peaks: a large noise that explains a curve, or a large sd with a small noise. A Gaussian
-working model (``working.py``) is evaluated on a grid: the sd that each summand gives a row over that of the noise, with
-ranges and correlations as they stand, smaller and larger. One summand is moved at a time, from several beginnings. The
-noise is at its best for each ratio, and the likelihood's own parameters where they fit best to what the working model
-expects of eta.
+working model (``working.py``) is evaluated on a grid of the sd of each summand in a row relative to that of the noise,
+with ranges and correlations at the start, smaller and larger. One summand is varied at a time, from several points. The
+noise is optimal for each ratio, and the parameters of the likelihood are optimal given the working model's distribution
+of eta.
 """
 
 from __future__ import annotations
@@ -27,59 +27,58 @@ from .working import NODE_WEIGHTS, NODES, WorkingModel, working_rows
 if TYPE_CHECKING:
     from .evidence import Evidence
 
-LEVELS = np.arange(-2.5, 6.0)  # log of the sd that a summand gives a row over that of the noise
-_SHIFTS = (-3.0, -1.5, 1.5)  # log units by which entries that are no sizes are moved together
-_ALONE_BY = 1.5  # log units by which one of them is moved against the others
-_MOST_ALONE = 4  # entries up to which that is done
-_SHIFT_GAIN = 2.0  # nats that such a move must gain
-_TOGETHER = (0, 4, 6)  # places in LEVELS where all summands begin together
-_ALONE = 5  # place where one summand begins, the others at the lowest
-_DOUBT = 5.0  # nats by which the working model may be wrong about a peak
-_ROW_DOUBT = 0.05  # nats a row: the same
-_WITHIN = 4.0  # nats: a peak lower than the best start by less is searched too
-_ROUGHLY = 0.01  # nats that a fit may leave where starts are compared
-_MOST_PEAKS = 3  # that are looked at
-_SAME = 1.0  # log units: nearer starts are the same
-_SEEN = 2  # place in LEVELS from which on the data see a summand
-_SWEEPS = 3  # over the summands, each put at its best given the others
-_MOST_LATENTS = 2_000  # beyond them a prior's factor costs more than a search may pay for its start
-_FEW_LATENTS = 60  # the same where rows are many, which leave one peak almost always
-_MOST_ENTRIES = 20_000  # of the design of the working model
-_FEW_ROWS = 100  # that are always taken
-_WIDE = 32.0  # variance of eta under which rows are read, in units of that of the summands at the start
-_OWN_SEARCH = {"maxiter": 4, "ftol": 1e-2}  # for the likelihood's own parameters
-_MOVED = 0.7  # log units: noise nearer to that of the start leaves them where they are
-_SCALES = (-2.0, 2.0)  # logs of the factors by which eta may be scaled with them
-_OWN_REACH = 4.0  # log units that one of them may go
+LEVELS = np.arange(-2.5, 6.0)  # log of the sd of a summand in a row relative to that of the noise
+_SHIFTS = (-3.0, -1.5, 1.5)  # log units by which ranges and correlations are shifted together
+_ALONE_BY = 1.5  # log units by which one of them is shifted against the others
+_MOST_ALONE = 4  # number of such entries up to which that is done
+_SHIFT_GAIN = 2.0  # nats that such a shift must gain
+_TOGETHER = (0, 4, 6)  # indices in LEVELS at which all summands begin together
+_ALONE = 5  # index at which one summand begins, with the others at the lowest level
+_DOUBT = 5.0  # nats: error of the working model at a peak
+_ROW_DOUBT = 0.05  # nats per row: the same
+_WITHIN = 4.0  # nats below the best start up to which another peak is searched, too
+_ROUGHLY = 0.01  # nats: gap of fits that compare starts
+_MOST_PEAKS = 3  # number of peaks that are evaluated
+_SAME = 1.0  # log units below which starts count as equal
+_SEEN = 2  # index in LEVELS from which the data determine a summand
+_SWEEPS = 3  # sweeps over the summands, each optimised given the others
+_MOST_LATENTS = 2_000  # latents above which the grid would be too expensive
+_FEW_LATENTS = 60  # the same with many rows, where there is almost always one peak
+_MOST_ENTRIES = 20_000  # entries of the design of the working model
+_FEW_ROWS = 100  # rows that are always used
+_WIDE = 32.0  # prior variance of eta for the working data, relative to that of the summands at the start
+_OWN_SEARCH = {"maxiter": 4, "ftol": 1e-2}  # search for the parameters of the likelihood
+_MOVED = 0.7  # log units of change of the noise from which they are searched
+_SCALES = (-2.0, 2.0)  # bounds of the log factor by which eta is scaled with them
+_OWN_REACH = 4.0  # log units by which one of them may change
 
-Place = tuple[tuple[int, int], ...]  # of each summand: its shape, and its level
+Place = tuple[tuple[int, int], ...]  # (shape, level) of each summand
 
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """A theta with what the working model says of it, in nats."""
+    """A theta with its values under the working model, in nats."""
 
     theta: np.ndarray
     value: float
-    gain: float  # over the best place with ranges and correlations as they stand
+    gain: float  # over the best place with ranges and correlations at the start
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A summand at one shape: its covariance in units of the noise, and how far theta has moved for it."""
+    """A summand with one shape: its covariance in units of the noise, and the shift of theta."""
 
     M: np.ndarray
-    signal: float  # log of the sd that it gives a row where sizes are those of the start, over that of the noise
+    signal: float  # log of its sd in a row, at the sizes of the start, relative to that of the noise
     shift: np.ndarray
 
 
 def beginnings(evidence: Evidence, first: np.ndarray) -> list[np.ndarray | Evaluated]:
-    """Where searches for theta begin, the best first: almost always one.
+    """The starts of searches for theta, the best first; almost always there is one.
 
-    Peaks of the working model are evaluated, and so is ``first``, where the model stands: it may be better than what
-    the working model says of rows that are far from Gaussian. Of several peaks, those whose evidence is nearly as high
-    are searched too, and those where ranges and correlations gain much by being elsewhere: another hill, whose top may
-    be higher than its side tells.
+    The evidence is evaluated at peaks of the working model, and at ``first``, the current values, which may be better
+    if the rows are far from Gaussian. Of several peaks those with nearly as much evidence are searched, too, and those
+    at which other ranges and correlations gain much: the maximum near them may be higher.
     """
     if evidence.is_large:
         first = _by_moments(evidence, first)
@@ -87,23 +86,23 @@ def beginnings(evidence: Evidence, first: np.ndarray) -> list[np.ndarray | Evalu
     if all(_apart(point.theta, first) < _SAME for point in points):
         return [first]
     each = [(point, _reached(evidence, point.theta, None)) for point in points]
-    peaks = [(point, found) for point, found in each if found is not None]
-    best = max((found for _, found in peaks), key=lambda found: found.value, default=None)
+    peaks = [(point, result) for point, result in each if result is not None]
+    best = max((result for _, result in peaks), key=lambda result: result.value, default=None)
     here = _reached(evidence, first, best)
     if here is not None and (best is None or best.value < here.value):
         best = here
     if best is None:
         return [first]
     others = [
-        found
-        for point, found in peaks
-        if point.gain > _DOUBT or (len(peaks) > 1 and found.value > best.value - _WITHIN)
+        result
+        for point, result in peaks
+        if point.gain > _DOUBT or (len(peaks) > 1 and result.value > best.value - _WITHIN)
     ]
-    return [best, *(found for found in others if _apart(found.theta, best.theta) >= _SAME)]
+    return [best, *(result for result in others if _apart(result.theta, best.theta) >= _SAME)]
 
 
 def _by_moments(evidence: Evidence, first: np.ndarray) -> np.ndarray:
-    """``first``, or where the family starts by moments of the rows; rows that know every weight find theta at once."""
+    """``first``, or the family's start by moments of the rows, for rows that determine every weight."""
     likelihood, n = evidence.likelihood, len(evidence.targets.y)
     if likelihood.n_predictors > 1 or first.size > evidence.n_family:
         return first
@@ -124,7 +123,7 @@ def _apart(theta: np.ndarray, other: np.ndarray) -> float:
 
 
 def _reached(evidence: Evidence, theta: np.ndarray, near: Evaluated | None) -> Evaluated | None:
-    """What the evidence is at theta, roughly where a fit ``near`` it is known; None where it cannot be told."""
+    """The evidence at theta, roughly if a fit ``near`` it is known; None if it overflows."""
     evidence.begin(None if near is None else near.solution)
     evidence.allowed_gap, evidence.limit = _ROUGHLY, None
     try:
@@ -137,9 +136,9 @@ def _reached(evidence: Evidence, theta: np.ndarray, near: Evaluated | None) -> E
 
 
 def starting_points(evidence: Evidence, within: float) -> list[StartingPoint]:
-    """The peaks of the grid of an evidence, the best first, none lower than that by more than ``within`` nats.
+    """The peaks of the grid of an evidence, the best first, and down to ``within`` nats below it.
 
-    None where the family does not know its summands, a row has several predictors, or there are very many latents.
+    The list is empty if the family does not know its summands, rows have several predictors, or there are many latents.
     """
     if evidence.likelihood.n_predictors > 1 or not evidence.n_family:
         return []
@@ -185,7 +184,7 @@ class StartingGrid:
         return self._seen(predictors)
 
     def _typical_variance(self, predictors: LatentPredictors) -> float:
-        """Of eta, fixed effects aside, over the rows that a summand reaches."""
+        """Typical prior variance of eta without fixed effects, over the rows that a summand affects."""
         W = to_numpy(predictors.designs[0].toarray())
         G = to_numpy(predictors.latents[0].covariance_times(W.T))
         each = [np.einsum("nl,ln->n", W[:, part.latents], G[part.latents]) for part in self.summands]
@@ -195,7 +194,7 @@ class StartingGrid:
         return float(np.median(total[total > 0.0]))
 
     def _shapes(self, j: int, here: LatentPredictors) -> list[Shape]:
-        """Summand j as it stands, and with the entries of theta that are no size moved."""
+        """Summand j with its current shape, and with its ranges and correlations shifted."""
         entries, low, high = list(self.summands[j].shapes), *self.evidence.family.bounds.T
         out = [self._shape(j, here, np.zeros(self.first.size))]
         for by in _moves(len(entries)):
@@ -210,38 +209,38 @@ class StartingGrid:
 
     # -- the grid ------------------------------------------------------------------------------------
     def evaluate(self, places: list[Place]) -> None:
-        """Put what the working model says of places into ``known``."""
+        """Evaluate the working model at places and store the results in ``known``."""
         new = [place for place in places if place not in self.known]
         if not new:
             return
         shapes = [[self.shapes[j][shape] for j, (shape, _) in enumerate(place)] for place in new]
         levels = np.array([[LEVELS[level] for _, level in place] for place in new])
         ratios = levels - np.array([[shape.signal for shape in each] for each in shapes])
-        found = self.model.evaluate([[shape.M for shape in each] for each in shapes], ratios)
-        for place, each, ratio, (value, log_phi) in zip(new, shapes, ratios, found, strict=True):
+        result = self.model.evaluate([[shape.M for shape in each] for each in shapes], ratios)
+        for place, each, ratio, (value, log_phi) in zip(new, shapes, ratios, result, strict=True):
             theta = self._theta(each, ratio + 0.5 * log_phi)
             moved = sum(shape > 0 for shape, _ in place)
             value += self.evidence.family.log_prior(theta)[0] - _SHIFT_GAIN * moved
             self.known[place] = value, theta, log_phi
 
     def _theta(self, shapes: list[Shape], log_sd: np.ndarray) -> np.ndarray:
-        """theta of the family where each summand has its shape and an sd in units of that at the start."""
+        """theta of the family for the shapes and the log sds of the summands relative to the start."""
         theta = self.first.copy()
         for part, shape, t in zip(self.summands, shapes, log_sd, strict=True):
             theta += shape.shift + t * part.size
         return np.clip(theta, *self.evidence.family.bounds.T)
 
     def value(self, place: Place) -> float:
-        """Of a place that has been evaluated."""
+        """The value of a place that has been evaluated."""
         return self.known[place][0]
 
     def _options(self, place: Place, j: int) -> list[Place]:
-        """The places that differ in summand j alone."""
+        """The places that differ only in summand j."""
         each = [(shape, level) for shape in range(len(self.shapes[j])) for level in range(LEVELS.size)]
         return [(*place[:j], option, *place[j + 1 :]) for option in each]
 
     def climb(self, place: Place) -> Place:
-        """Each summand at its best given the others, in turn."""
+        """Optimise each summand given the others, in turn."""
         for _ in range(_SWEEPS):
             before = place
             for j in range(len(self.summands)):
@@ -253,7 +252,7 @@ class StartingGrid:
         return place
 
     def peaks(self, within: float) -> list[StartingPoint]:
-        """Places that are best along every summand, or along the levels of one from the best place of all."""
+        """Places that are best along every summand, or along the levels of one summand from the best place."""
         J = len(self.summands)
         begin = [((0, level),) * J for level in _TOGETHER]
         if J > 1:
@@ -262,14 +261,14 @@ class StartingGrid:
         best = max(tops, key=self.value)
         for j in range(J):
             tops |= self._along(best, j)
-        if self.keep.size < len(self.evidence.targets.y):  # what a sample does not see may be there
+        if self.keep.size < len(self.evidence.targets.y):  # a sample may miss a summand
             tops = {top for top in tops if all(level >= _SEEN for _, level in top)}
         lowest = self.value(best) - within
         ranked = sorted((top for top in tops if self.value(top) >= lowest), key=self.value, reverse=True)
         return [self._point(top, exactly=len(ranked) > 1) for top in ranked[:_MOST_PEAKS]]
 
     def _along(self, place: Place, j: int) -> set[Place]:
-        """Peaks along the levels of one summand, each level at its best shape."""
+        """Peaks along the levels of one summand, with the best shape at each level."""
         options = self._options(place, j)
         self.evaluate(options)
         rows = np.array([self.value(option) for option in options]).reshape(-1, LEVELS.size)
@@ -280,9 +279,9 @@ class StartingGrid:
 
     # -- theta ---------------------------------------------------------------------------------------
     def _point(self, place: Place, exactly: bool) -> StartingPoint:
-        """The place as a theta, with the likelihood's own parameters; ``exactly`` where it will be compared.
+        """The theta of a place, with the parameters of the likelihood; ``exactly`` if it will be compared.
 
-        A summand without an effect begins where its slope is still steep: below, a search would end on the way to 0.
+        A summand without an effect starts at a level with a steep slope, so that a search does not end on the way to 0.
         """
         within_sight = tuple((shape, max(level, _SEEN)) for shape, level in place)
         self.evaluate([within_sight])
@@ -297,11 +296,11 @@ class StartingGrid:
         return StartingPoint(np.concatenate([theta, own]), value, value - unmoved)
 
     def _own(self, theta: np.ndarray, log_phi: float, own: np.ndarray) -> tuple[float, np.ndarray]:
-        """The likelihood's own parameters at their best under what the working model expects of eta, and its scale.
+        """The best parameters of the likelihood under the working model's distribution of eta, and the scale of eta.
 
-        Where eta is in units of the noise (the log hazard of a Weibull time), less noise is a larger eta. Scaling eta
-        about its prior mean together with its prior leaves the divergence between the two as it is, so that the best
-        scale is that of the rows alone.
+        If eta is in units of the noise (the log hazard of a Weibull time), less noise means a larger eta. Scaling eta
+        about its prior mean together with its prior does not change the divergence between posterior and prior, so that
+        the best scale depends on the rows only.
         """
         predictors, lam = self._at(theta), self.working.lam[:, None] * np.exp(-log_phi)
         factor, mean = predictors.at(lam), to_numpy(predictors.mt)
@@ -313,7 +312,7 @@ class StartingGrid:
         bounds = np.clip(near, *self.evidence.bounds[self.evidence.n_family :].T[:, :, None])
 
         def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
-            """-E[log p(y|eta)] - log p(own), of a row on average, and its slopes."""
+            """-E[log p(y|eta)] - log p(own), averaged over rows, and its gradient."""
             likelihood, scaled = self.likelihood.with_theta(x[1:]), np.exp(x[0]) * away
             rows = {**likelihood.prepare(y), "weight": weight}
             psi, slope, _ = (to_numpy(each) for each in likelihood.derivatives(mean + scaled, rows))
@@ -324,14 +323,14 @@ class StartingGrid:
             value = float(weight @ (psi @ NODE_WEIGHTS)) - log_prior
             return value / total, np.concatenate([[along], -rise]) / total
 
-        # no ``Search``: four steps over rows at fixed eta, and no fit whose gap could blur a slope
+        # scipy rather than ``Search``: four steps at fixed eta, without fits
         x, total = np.concatenate([[0.0], own]), max(1.0, float(weight.sum()))
-        found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=[_SCALES, *bounds], options=_OWN_SEARCH).x
-        return float(found[0]), found[1:]
+        result = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=[_SCALES, *bounds], options=_OWN_SEARCH).x
+        return float(result[0]), result[1:]
 
 
 def _moves(n_entries: int) -> list[np.ndarray]:
-    """How far entries are moved: all of them together, and one against the others (a range of each column)."""
+    """Shifts of entries: all of them together, and one against the others (a range of each column)."""
     if not n_entries:
         return []
     alone = 1.0 - 2.0 * np.eye(n_entries) if 1 < n_entries <= _MOST_ALONE else np.empty((0, n_entries))
@@ -339,7 +338,7 @@ def _moves(n_entries: int) -> list[np.ndarray]:
 
 
 def _kept(n_rows: int, n_latents: int) -> np.ndarray:
-    """The rows of the working model: all, or as many as keep its design small, drawn with a fixed seed."""
+    """The rows of the working model: all, or a random sample with a fixed seed that keeps its design small."""
     most = max(_FEW_ROWS, _MOST_ENTRIES // max(1, n_latents))
     if n_rows <= most:
         return np.arange(n_rows)

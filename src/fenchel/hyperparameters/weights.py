@@ -98,10 +98,10 @@ def laplace_theta(likelihood: Likelihood, family: Family, y: Targets) -> np.ndar
     """The one hyperparameter of a family where Laplace's evidence is largest within its bounds."""
     # no ``Search``: the slope of Laplace's evidence is not known, and there is one entry
     laplace = Laplace(likelihood, family, y)
-    found = minimize_scalar(
+    result = minimize_scalar(
         lambda theta: -laplace.evidence(theta), bounds=family.bounds[0], method="bounded", options={"xatol": _EXACT}
     )
-    return np.array([found.x])
+    return np.array([result.x])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -344,11 +344,11 @@ def learn_relevance(
     n_evaluations, n_newton = ridge.n_evaluations, ridge.n_newton
     tried: dict[float, tuple[float, Learned]] = {}
     for width in widths:
-        found = learn(likelihood, family.with_log_prior(Spread(width)), y, theta=theta, **options)
-        tried[width] = width_evidence(family, found, width), found
-        theta = found.theta
+        result = learn(likelihood, family.with_log_prior(Spread(width)), y, theta=theta, **options)
+        tried[width] = width_evidence(family, result, width), result
+        theta = result.theta
         best = max(tried, key=lambda tried_width: tried[tried_width][0])
-        n_evaluations, n_newton = n_evaluations + found.n_evaluations, n_newton + found.n_newton
+        n_evaluations, n_newton = n_evaluations + result.n_evaluations, n_newton + result.n_newton
         if tried[width][0] < tried[best][0] - LOST:
             break
     fields_of_best = {each.name: getattr(tried[best][1], each.name) for each in fields(Learned)}
@@ -361,10 +361,10 @@ def learn_relevance(
     return out
 
 
-def width_evidence(family: WeightVariances, found: Learned, width: float) -> float:
+def width_evidence(family: WeightVariances, result: Learned, width: float) -> float:
     """log p(y | width): each entry of theta integrated out about ``found``, the level kept at its best."""
-    theta = found.theta[: family.n_groups]
+    theta = result.theta[: family.n_groups]
     steps = np.linspace(-_REACH, _REACH, _POINTS)
     log_weight = -0.5 * steps**2 - np.log(np.exp(-0.5 * steps**2).sum())
-    change = family.along(found.solution, theta, theta.mean() + width * steps)
-    return float(found.solution.elbo + np.sum(logsumexp(change + log_weight, axis=1)))
+    change = family.along(result.solution, theta, theta.mean() + width * steps)
+    return float(result.solution.elbo + np.sum(logsumexp(change + log_weight, axis=1)))

@@ -4,10 +4,10 @@ integrated   mixtures over fits at many hyperparameters, weighted by their evide
 corrected    hyperparameters that maximise the corrected evidence, with corrected marginals
 Gaussian     hyperparameters that maximise the elbo, with the best Gaussian
 
-"fast" is the last and "high" the first, at any cost. "auto" is the first that is affordable: it
-takes at most ``gates.AFFORDED_FITS`` times as long as the plain fit, or ``gates.AFFORDED_SECONDS``. For Gaussian noise
-there is nothing to correct. Seconds are estimated from the numbers of rows, latents and fits rather than measured, so
-that the same data give the same choice on every computer.
+"fast" is the last and "high" the first, at any cost. "auto" is the first that is affordable: it takes at most
+``gates.AFFORDED_FITS`` times as long as the plain fit, or ``gates.AFFORDED_SECONDS``. For Gaussian noise there is
+nothing to correct. Seconds are estimated from the numbers of rows, latents and fits rather than measured, so that the
+same data give the same choice on every computer.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Prices(NamedTuple):
     gaussian: float
 
 
-def prices(plain: FitTables, found: Any = None) -> Prices:
+def prices(plain: FitTables, correction: Any = None) -> Prices:
     """Estimated seconds of what may follow a plain fit; corrections cost as much as ``found``, or as the cheapest."""
     n, rows, effects = _n_free(plain), plain.model.n_rows[1], plain.model.sum.effects
     one = _FIT + _FIT_ROW * rows + sum((_FIT_GROUP if t.of_groups else _FIT_LATENT) * t.n_latents for t in effects)
@@ -127,13 +127,13 @@ def prices(plain: FitTables, found: Any = None) -> Prices:
     if plain.found.likelihood.objective.conjugate:
         return Prices(one, 0.0, 0.0, fits * one, fits * one)
     correction, more, small = _LEAST_ROW * rows, 0, False
-    if found is not None:
-        always, row, pair = _CORRECTION.get(found.method, _OTHER_CORRECTION)
-        collapsed = found.method == "collapsed"
+    if correction is not None:
+        always, row, pair = _CORRECTION.get(correction.method, _OTHER_CORRECTION)
+        collapsed = correction.method == "collapsed"
         slopes = collapsed and any(t.of_groups and t.n_latents > len(t.levels or ()) for t in effects)
-        pairs = found.n_sites**2 if pair else 0.0
+        pairs = correction.n_sites**2 if pair else 0.0
         correction = (always + row * rows + pair * pairs) * (_SLOPES if slopes else 1.0)
-        small = abs(float(found.log_evidence) - float(plain.solution.elbo)) < _NEGLIGIBLE
+        small = abs(float(correction.log_evidence) - float(plain.solution.elbo)) < _NEGLIGIBLE
         more = _COLLAPSED_SEARCH if collapsed and not small else 0
     at_mode = n + 2 + more + (n if more else 0) if n and not small else 1
     integrated = fits * one + (2 * n + 2 + more) * correction
@@ -150,26 +150,26 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
         return Plan("auto" if n else None, not exact and not many, why)
     if exact and not n:
         return Plan()
-    said = prices(plain)
-    allowed = max(gates.AFFORDED_FITS * _COLD * plain.found.n_evaluations * said.one, gates.AFFORDED_SECONDS)
+    estimate = prices(plain)
+    allowed = max(gates.AFFORDED_FITS * _COLD * plain.found.n_evaluations * estimate.one, gates.AFFORDED_SECONDS)
     allowed = min(allowed, gates.UNASKED_SECONDS)
     corrects, short = not exact and not many, np.inf
-    if corrects and min(said.corrected, said.integrated) <= allowed:
-        found = correct(plain.solution, rough=True)
-        corrects, said = found.nearer, prices(plain, found)
-        short = abs(float(found.log_evidence) - float(plain.solution.elbo))
-        why = "" if corrects else f"a correction is unreliable: {found.status}"
-    integrated = said.integrated if corrects else said.gaussian
+    if corrects and min(estimate.corrected, estimate.integrated) <= allowed:
+        correction = correct(plain.solution, rough=True)
+        corrects, estimate = correction.nearer, prices(plain, correction)
+        short = abs(float(correction.log_evidence) - float(plain.solution.elbo))
+        why = "" if corrects else f"a correction is unreliable: {correction.status}"
+    integrated = estimate.integrated if corrects else estimate.gaussian
     if n and integrated <= allowed:
         return Plan("auto", corrects, why)
-    if n and said.gaussian <= allowed and short * np.sqrt(np.diag(plain.theta_covariance).max()) < _IMMATERIAL:
+    if n and estimate.gaussian <= allowed and short * np.sqrt(np.diag(plain.theta_covariance).max()) < _IMMATERIAL:
         with_them = f"with corrections, of {short:.1g} nats, about {_duration(integrated)}; ask with accuracy='high'"
         return Plan("auto", False, with_them)
-    affordable = corrects and said.corrected <= allowed
+    affordable = corrects and estimate.corrected <= allowed
     if n:
         dear = f"{_counted(n)}, integration would take about {_duration(integrated)}; ask with accuracy='high'"
     else:
-        dear = "" if affordable or why else f"a correction would take about {_duration(said.corrected)}"
+        dear = "" if affordable or why else f"a correction would take about {_duration(estimate.corrected)}"
     return Plan(None, affordable, "; ".join(text for text in (why, dear) if text))
 
 

@@ -168,9 +168,9 @@ def survival_frame(index: Any, times: np.ndarray, drawn: np.ndarray, interval: f
     return frames["mean"] if interval is None else pd.concat(frames, axis=1)
 
 
-def _of_marginals(index: Any, found: Marginals, interval: float) -> pd.DataFrame:
+def _of_marginals(index: Any, result: Marginals, interval: float) -> pd.DataFrame:
     interval_ends("FittedModel", interval)
-    return marginal_table(None, list(index), found, None, interval).set_axis(index, axis=0)
+    return marginal_table(None, list(index), result, None, interval).set_axis(index, axis=0)
 
 
 def _of_draws(index: Any, values: np.ndarray, interval: float) -> pd.DataFrame:

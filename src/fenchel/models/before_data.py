@@ -102,7 +102,7 @@ class _Described(NamedTuple):
     """The part of a fit that ``tables.described_theta`` uses, for a model that is not fitted."""
 
     model: Model
-    found: Any
+    result: Any
     shift: float = 0.0
 
 
@@ -156,11 +156,11 @@ def _theta(where: str, model: Model, given: dict[Any, Any]) -> np.ndarray:
         logs = (target > 0.0) & (values > 0.0)
         return np.where(logs, np.log(np.where(logs, values, 1.0) / np.where(logs, target, 1.0)), values - target)
 
-    found = least_squares(off, start, xtol=1e-12, ftol=1e-12, gtol=1e-12)
-    if np.abs(off(found.x)).max() > _NEAR:
-        worst = known[int(np.argmax(np.abs(off(found.x))))]
+    result = least_squares(off, start, xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    if np.abs(off(result.x)).max() > _NEAR:
+        worst = known[int(np.argmax(np.abs(off(result.x))))]
         raise problem(where, f"{worst[1]} of {worst[0]} = {number(wanted[worst])} cannot be", "a value that can")
-    return np.asarray(found.x)
+    return np.asarray(result.x)
 
 
 def _stated(where: str, known: list[tuple[str, str]], given: Mapping[Any, Any], pair: tuple[str, str]) -> float:
@@ -281,8 +281,8 @@ def power(
     known = KnownParameters.of("power", model, coefficients, hyperparameters)
     seeds = np.random.default_rng(rng).integers(0, 2**63, n).tolist()
     shared = (model, known, names, level, accuracy)
-    found = run_tasks(_one_fit, seeds, shared, where="power", n_jobs=n_jobs, progress=progress)
-    return _summed([coefficients[name] for name in names], names, found)
+    result = run_tasks(_one_fit, seeds, shared, where="power", n_jobs=n_jobs, progress=progress)
+    return _summed([coefficients[name] for name in names], names, result)
 
 
 def _one_fit(
@@ -302,10 +302,10 @@ def _share_error(hits: int, n: int) -> float:
     return float(np.sqrt(p * (1.0 - p) / (n + 4.0)))
 
 
-def _summed(truth: list[float], names: list[str], found: list[tuple[Any, bool]]) -> Power:
+def _summed(truth: list[float], names: list[str], result: list[tuple[Any, bool]]) -> Power:
     import pandas as pd
 
-    every = np.array([part for part, _ in found])  # data sets, effects, (estimate, low, high)
+    every = np.array([part for part, _ in result])  # data sets, effects, (estimate, low, high)
     rows = {}
     for k, (name, b) in enumerate(zip(names, truth, strict=True)):
         estimate, low, high = every[:, k].T
@@ -327,4 +327,4 @@ def _summed(truth: list[float], names: list[str], found: list[tuple[Any, bool]])
     columns = pd.MultiIndex.from_product([names, ["estimate", "conf_low", "conf_high"]])
     fits = pd.DataFrame(every.reshape(len(every), -1), columns=columns)
     table = pd.DataFrame.from_dict(rows, orient="index")
-    return Power(table, fits, np.array([done for _, done in found]))
+    return Power(table, fits, np.array([done for _, done in result]))

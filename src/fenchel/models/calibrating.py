@@ -122,18 +122,18 @@ def calibrate(
     seeds = np.random.default_rng(rng).integers(0, 2**63, n)
     shared = (model, prior, method, evidence)
     try:
-        found = run_tasks(_one, seeds.tolist(), shared, where="calibrate", n_jobs=n_jobs, progress=progress)
+        result = run_tasks(_one, seeds.tolist(), shared, where="calibrate", n_jobs=n_jobs, progress=progress)
     except (KeyboardInterrupt, Stopped) as stop:
         done = stop.finished  # type: ignore[union-attr]
         stop.finished = _gathered([done[i] for i in sorted(done)]) if done else None  # type: ignore[union-attr]
         raise
-    return _gathered(found)
+    return _gathered(result)
 
 
-def _gathered(found: list[tuple[dict[str, float], bool]]) -> Calibration:
+def _gathered(result: list[tuple[dict[str, float], bool]]) -> Calibration:
     import pandas as pd
 
-    return Calibration.of(pd.DataFrame([part[0] for part in found]), np.array([part[1] for part in found]))
+    return Calibration.of(pd.DataFrame([part[0] for part in result]), np.array([part[1] for part in result]))
 
 
 # -- one data set -------------------------------------------------------------------------------------------
@@ -143,12 +143,12 @@ def _one(shared: tuple[Model, ThetaPrior, str | None, str], seed: int) -> tuple[
     rng, family, likelihood = np.random.default_rng(seed), model.sum.family(), prior.likelihood
     theta = prior.draw(rng)
     z, eta, y = draw_data("calibrate", model, likelihood, theta, rng)
-    found = learn(likelihood, family, y, weights=model.target.weights)
+    result = learn(likelihood, family, y, weights=model.target.weights)
     u: dict[str, float] = {}
-    post: Any = found.solution.posterior
-    converged = found.converged
+    post: Any = result.solution.posterior
+    converged = result.converged
     if method is not None:
-        options: dict[str, Any] = {"weights": model.target.weights, "mode": found, "method": method}
+        options: dict[str, Any] = {"weights": model.target.weights, "mode": result, "method": method}
         post = integrate(likelihood, family, y, evidence=evidence, **options)
         converged = post.converged
         at = to_numpy(post.theta.cdf(theta))

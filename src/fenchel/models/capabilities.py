@@ -1,6 +1,6 @@
-"""What a fitted model answers: one table, which refuses questions and writes the table of the documentation.
+"""The table of methods that some kinds of fits lack; it makes the errors and the table of the documentation.
 
-A fit answers every question but those that its engine, or its kind of model, is listed with here.
+A fit has every method except those that are listed here for its engine or its kind of model.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """Questions that a kind of fit does not answer.
+    """The methods that a kind of fit lacks.
 
     Attributes
     ----------
     title : str
-        Of its column in the documentation.
+        The title of its column in the documentation.
     why : str
     instead : mapping
-        By question, what answers in its place.
+        The alternative for each method.
     """
 
     title: str
@@ -164,12 +164,12 @@ LIMITS = {
 
 
 def answers(fit: FitTables, question: str) -> bool:
-    """Whether a fit answers a question."""
+    """Whether a fit has a method."""
     return not any(question in LIMITS[name].instead for name in fit.limits)
 
 
 def check(fit: FitTables, question: str) -> None:
-    """Refuse a question that the fit does not answer, and say what answers instead."""
+    """Raise an error that names the alternative if the fit lacks a method."""
     for name in fit.limits:
         limit = LIMITS[name]
         if question in limit.instead:
@@ -177,7 +177,7 @@ def check(fit: FitTables, question: str) -> None:
 
 
 def table() -> str:
-    """The table of the documentation, in markdown: a row a question, a column a kind of fit."""
+    """The table of the documentation, in markdown: a row for each method, a column for each kind of fit."""
     lines = [["", *(limit.title for limit in LIMITS.values())], ["---"] * (len(LIMITS) + 1)]
     for question in QUESTIONS:
         answered = ["-" if question in limit.instead else "yes" for limit in LIMITS.values()]

@@ -1,4 +1,4 @@
-"""``fenchel fit`` and ``fenchel predict``: a formula and files in; a page, tables and a model out.
+"""The commands ``fenchel fit`` and ``fenchel predict``: from a formula and files to a summary, tables and a model.
 
 The files are tables, outlines of regions, pairs of neighbours and matrices; priors come as text.
 """
@@ -36,12 +36,12 @@ from .model import Model
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS = ("exposure", "trials", "event", "weights")  # a column or a number
+ROWS = ("exposure", "trials", "event", "weights")  # options that are a column or a number
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``predict`` is asked for: its options of the command line."""
+    """The options of ``fenchel predict``."""
 
     kind: str = "mean"
     interval: float | None = 0.95
@@ -53,7 +53,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class FitCommand:
-    """``fenchel fit``: its options by the names of ``fenchel.fit`` where that has them, None where one is not given."""
+    """``fenchel fit``: its options under the names of ``fenchel.fit``; None if an option is not given."""
 
     options: Mapping[str, Any]
     out: Path
@@ -61,7 +61,7 @@ class FitCommand:
     quiet: bool = False
 
     def run(self) -> bool:
-        """Fit and write everything; whether the fit converged."""
+        """Fit the model and write the results; returns whether the fit converged."""
         given = {name: value for name, value in self.options.items() if value not in (None, ())}
         over = _graph_columns(parse(given["formula"]).terms)
         outlines = read_outlines(given["geometry"], given.get("key"), over) if "geometry" in given else None
@@ -72,7 +72,7 @@ class FitCommand:
         model = self._model(given, texts, {**maps, **pairs})
         new = None
         if "predict" in given:
-            new = read_table(given["predict"], texts)  # a wrong file is found before the work
+            new = read_table(given["predict"], texts)  # an error in the file is raised before the fit
         of_search = _options_of(Model.fit, given)
         fit = model.fit(progress=not self.quiet and sys.stderr.isatty(), **of_search)
         fit = fit.corrected() if given["corrected"] else fit
@@ -116,7 +116,7 @@ class FitCommand:
 def predict(
     model: Path, data: Path, out: Path | None, asked: Asked, texts: Sequence[str] = (), sha256: str | None = None
 ) -> None:
-    """Write the rows of a table with what a saved model says of them, to a file or to standard output."""
+    """Write the predictions of a saved model for the rows of a table, to a file or standard output."""
     fit = load(model, sha256)
     if not isinstance(fit, FittedModel):
         raise problem("fenchel predict", f"{model} holds a {type(fit).__name__}", "a fitted model of fenchel fit")
@@ -131,21 +131,21 @@ def predict(
 
 
 def predicted(fit: FittedModel, new: pd.DataFrame, asked: Asked) -> pd.DataFrame:
-    """The table with the columns mean, lower and upper, or of labels with the probability of each."""
+    """The table with columns mean, lower and upper, or with the probability of each label."""
     interval = None if asked.kind == "probability" else asked.interval
     rows = {"exposure": asked.exposure, "trials": asked.trials}
     given = {name: _column_or_number(new, value) for name, value in rows.items() if value is not None}
     about: dict[str, Any] = {"interval": interval, "new_groups": asked.new_groups, "without": list(asked.without)}
-    found = fit.predict(new, asked.kind, **about, **given)
-    found = found.to_frame("mean") if found.ndim == 1 else found
-    names = {name: f"P({name})" if asked.kind == "probability" else str(name) for name in found.columns}
+    result = fit.predict(new, asked.kind, **about, **given)
+    result = result.to_frame("mean") if result.ndim == 1 else result
+    names = {name: f"P({name})" if asked.kind == "probability" else str(name) for name in result.columns}
     taken = set(new.columns)
-    return new.join(found.rename(columns={k: f"predicted_{v}" if v in taken else v for k, v in names.items()}))
+    return new.join(result.rename(columns={k: f"predicted_{v}" if v in taken else v for k, v in names.items()}))
 
 
 # -- small things -------------------------------------------------------------------------------------------
 def _csv(frame: pd.DataFrame, path: Path, index: bool = True) -> Path:
-    """Write a table whole: a file that was there stays until the new one is complete."""
+    """Write a table atomically: an existing file is replaced when the new one is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     frame.to_csv(part, index=index)
@@ -168,7 +168,7 @@ def _named(option: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
 
 
 def _options_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a function takes, by its names for them."""
+    """The options that a function accepts."""
     return {name: given[name] for name in signature(function).parameters if name in given}
 
 

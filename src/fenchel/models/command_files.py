@@ -177,13 +177,13 @@ def read_prior(text: str) -> tuple[list[str], Any]:
     >>> read_prior("phi of bym2(r)=pc(phi=0.5, alpha=2/3)")[0]
     ['bym2(r)', 'phi']
     """
-    found = _PRIOR.fullmatch(text.strip()) if len(text) <= LONGEST else None
-    if found is None:
+    result = _PRIOR.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    if result is None:
         raise problem(WHERE, f"--prior {text[:200]!r}", _PRIORS)
-    names = [_COLUMN.sub(r"\1", name.strip()) for name in _OF.split(found[1])][::-1]
+    names = [_COLUMN.sub(r"\1", name.strip()) for name in _OF.split(result[1])][::-1]
     if not all(names):
         raise problem(WHERE, f"--prior {text!r} names nothing", _PRIORS)
-    word, inside = found[2].lower(), found[3] or ""
+    word, inside = result[2].lower(), result[3] or ""
     plain: list[float] = []
     named: dict[str, float] = {}
     for part in inside.split(",") if inside.strip() else []:

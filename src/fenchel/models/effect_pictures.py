@@ -1,4 +1,4 @@
-"""A picture of what a column does: predictions over its values with bands, the data beneath."""
+"""``plot_effect``: predictions along a column with bands, and the rows of the data."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from .fit_tables import FitTables
 
-_PLACES = 60  # of a curve over numbers
-_CURVES = 7  # the most that colours tell apart
+_PLACES = 60  # points of a curve
+_CURVES = 7  # largest number of curves, which colours distinguish
 _POINTS = 3000  # rows of the data that are drawn; of more, a sample
-_HELD = 4  # other columns that a title names
+_HELD = 4  # number of other columns that a title names
 _WORDS = {"mean": "mean of", "link": "eta of", "outcome": ""}
 
 
 def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: Axes | None) -> Axes:
-    """Predictions over the values of a column, a curve for each value of ``question.by``."""
+    """Plot predictions along a column, with a curve for each value of ``question.by``."""
     values, numbers = _places(fit, name, question)
-    values = list(dict.fromkeys(values))  # of a column that is constant, one
+    values = list(dict.fromkeys(values))  # a constant column has one value
     question = replace(question, at={**question.at, name: values})
     table = means(fit, [name], question)
     curves = table[list(question.by)].drop_duplicates() if question.by else table.iloc[:1, :0]
@@ -54,7 +54,7 @@ def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: A
 
 
 def _places(fit: FitTables, name: Any, question: Question) -> tuple[list[Any], bool]:
-    """Where the prediction is drawn along a column, and whether these are numbers."""
+    """The values of the column at which predictions are drawn, and whether they are numbers."""
     values = values_of(fit, question.where, name, question.at)
     column = fit.model.reduction.source(fit.model, name)[name]
     numbers = column.dtype.kind in "iuf" and name not in fit.model.fixed.expression.factors
@@ -64,7 +64,7 @@ def _places(fit: FitTables, name: Any, question: Question) -> tuple[list[Any], b
 
 
 def _points(fit: FitTables, name: Any, question: Question, curves: Any) -> tuple[Any, Any, Any] | None:
-    """The observed rows: x, y as a mean of one trial at exposure 1, and the curve of each; None of durations."""
+    """The observed rows: x, y per trial and exposure, and the curve of each; None for durations."""
     model = fit.model
     target, frame = model.target, model.frame
     y = np.asarray(target.y, dtype=np.float64)
@@ -87,7 +87,7 @@ def _points(fit: FitTables, name: Any, question: Question, curves: Any) -> tuple
 
 
 def _held(fit: FitTables, asked: Sequence[Any], grid: ReferenceGrid, groups: str) -> str:
-    """Where the other columns are, and whose groups."""
+    """A title: the values of the other columns, and the treatment of groups."""
     others = [c for c in fit.model.covariates if c not in asked and c in grid.frame]
     of_groups = [column for column in others if only_groups(fit, column, regions=False)]
     others = [column for column in others if column not in of_groups]

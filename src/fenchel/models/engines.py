@@ -90,12 +90,12 @@ def search_start(model: Model, n_restarts: int, progress: bool) -> dict[str, Any
     if cost is None or cost.work < dear:
         return {}
     target, names = model.target, [str(term.name) for term in model.sum.effects]
-    found = near(
+    learned = near(
         target.likelihood, model.sum.family(), target.y, weights=target.weights, names=names, progress=progress
     )
-    if found is None:
+    if learned is None:
         return {}
-    return {"theta": found.theta, "method": BegunNear(solver_for(target.likelihood, "newton"), found)}
+    return {"theta": learned.theta, "method": BegunNear(solver_for(target.likelihood, "newton"), learned)}
 
 
 def _cost(model: Model, most: float) -> Cost | None:
@@ -140,32 +140,32 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
         else:  # start near the end of the last search
             start = {"theta": np.concatenate([family.theta, own])}
         began = time.perf_counter()
-        found = learn(target.likelihood, family, target.y, weights=target.weights, **search, **start)
-        spent, n_before, own = time.perf_counter() - began, family.n_latents, found.theta[family.theta.size :]
-        noise = bool(found.likelihood.theta_names)
-        sum_ = sum_.settled(found.theta, model.table(model.frame), noise, found.objective, found.solution)
+        learned = learn(target.likelihood, family, target.y, weights=target.weights, **search, **start)
+        spent, n_before, own = time.perf_counter() - began, family.n_latents, learned.theta[family.theta.size :]
+        noise = bool(learned.likelihood.theta_names)
+        sum_ = sum_.settled(learned.theta, model.table(model.frame), noise, learned.objective, learned.solution)
         n_latents = 0 if sum_ is None else sum(term.n_latents for term in sum_.effects)
         price = spent * (n_latents / n_before) ** 1.5  # the growth of a factorisation's work in the plane
         if price > _DEAR_AGAIN and n_latents > n_before:
             finer = f"learned once more with {n_latents} latents where it had {n_before}, in about {price:.0f} s"
             remarks.warn([f"{finer}. The coarser model is that of edge=, the edge of its mesh"])
-    plan, mixture, answers = dial.plan(FittedModel(fitted, found)), None, None
+    plan, mixture, answers = dial.plan(FittedModel(fitted, learned)), None, None
     data = target.likelihood, fitted.sum.family(), target.y
     if plan.method is not None:
         points = {**points, "evidence": "corrected" if plan.corrects else "elbo"}
-        mixture = integrate(*data, weights=target.weights, mode=found, method=plan.method, **points)
+        mixture = integrate(*data, weights=target.weights, mode=learned, method=plan.method, **points)
         if not mixture.resolved and dial.accuracy == "auto" and dial.integrate is None:  # not requested by the user
             plan, mixture = plan._replace(why=f"not integrated, as {'; '.join(mixture.doubts)}"), None
-    if mixture is None and plan.corrects and found.likelihood.objective.conjugate:
-        found.maximises = "corrected"  # for Gaussian noise the elbo is the evidence
+    if mixture is None and plan.corrects and learned.likelihood.objective.conjugate:
+        learned.maximises = "corrected"  # for Gaussian noise the elbo is the evidence
     elif mixture is None and plan.corrects:
-        if found.theta.size:
-            again = {**search, "n_restarts": 0, "theta": found.theta}
-            found = learn(*data, weights=target.weights, evidence="corrected", **again)
-        answers = found.correction or correct(found.solution, rough=True)
+        if learned.theta.size:
+            again = {**search, "n_restarts": 0, "theta": learned.theta}
+            learned = learn(*data, weights=target.weights, evidence="corrected", **again)
+        answers = learned.correction or correct(learned.solution, rough=True)
         if not answers.nearer:
             plan, answers = plan._replace(why=f"a correction is unreliable: {answers.status}"), None
-    fit = FittedModel(fitted, found, mixture, answers, why=plan.why)
+    fit = FittedModel(fitted, learned, mixture, answers, why=plan.why)
     remarks.warn_of(fit)
     return fit
 
@@ -175,7 +175,7 @@ def fit_iteratively(model: Model, tol: float | None, rng: Any, progress: bool, n
     if model.reduction.predictors(model) or model.others:
         raise problem("Model", 'engine = "iterative" for a model of several parts', "one fit", 'Use engine="direct".')
     target = model.target
-    found = learn_by_probes(
+    learned = learn_by_probes(
         target.likelihood,
         model.sum.family(),
         target.y,
@@ -186,7 +186,7 @@ def fit_iteratively(model: Model, tol: float | None, rng: Any, progress: bool, n
         tol=_TOL if tol is None else tol,
         progress=progress,
     )
-    fit = FittedModel(model, found, engine=IterativeEngine(), why="by the iterative engine")  # type: ignore[arg-type]
+    fit = FittedModel(model, learned, engine=IterativeEngine(), why="by the iterative engine")  # type: ignore[arg-type]
     remarks.warn_of(fit)
     return fit
 
@@ -214,8 +214,8 @@ class IterativeEngine(Engine):
         return tables.parameter_frame(rows, lower=lower, upper=upper, error=_spread(fit, error).std(axis=0))
 
     def sd_errors(self, fit: FitTables, design: Any) -> np.ndarray:
-        found = fit.found.estimates(design)  # type: ignore[attr-defined]
-        return found.se / (2.0 * np.sqrt(found.value))
+        estimates = fit.found.estimates(design)  # type: ignore[attr-defined]
+        return estimates.se / (2.0 * np.sqrt(estimates.value))
 
     def certificate(self, fit: FitTables) -> list[str]:
         return fit.found.stated()  # type: ignore[attr-defined]

@@ -100,10 +100,10 @@ class ExpressionValue:
         if name in self.columns:
             return self.columns[name]
         if name in self.variables:
-            found = self.variables[name]
-            if not is_plain(found):
+            result = self.variables[name]
+            if not is_plain(result):
                 raise NotAllowed(f"it uses {name!r}, which is no number")
-            return found
+            return result
         raise NameError(f"name {name!r} is not defined")
 
     def _compared(self, node: ast.Compare, names: Mapping[str, str]) -> Any:

@@ -157,8 +157,8 @@ class _Export:
         each = zip(self.theta, levels, strict=True)
         rows = [tables.described_theta(self.fit, theta, float(level)) for theta, level in each]
         names = [f"{term} {parameter}" for term, parameter, _ in rows[0]] if rows else []
-        found = np.array([[value for _, _, value in row] for row in rows])
-        return {name: (("chain", "draw"), self.chained(found[:, j])) for j, name in enumerate(names)}
+        result = np.array([[value for _, _, value in row] for row in rows])
+        return {name: (("chain", "draw"), self.chained(result[:, j])) for j, name in enumerate(names)}
 
     def constants(self) -> dict[str, np.ndarray]:
         out = {}

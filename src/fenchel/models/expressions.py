@@ -76,8 +76,8 @@ class Reading:
         """The columns and values that it reads, as the user calls them."""
         functions = {id(call.func) for call in self._nodes(ast.Call)}
         functions |= {id(dotted.value) for dotted in self._nodes(ast.Attribute)}
-        found = [name.id for name in self._nodes(ast.Name) if id(name) not in functions]
-        return list(dict.fromkeys(self.columns.get(name, name) for name in found))
+        result = [name.id for name in self._nodes(ast.Name) if id(name) not in functions]
+        return list(dict.fromkeys(self.columns.get(name, name) for name in result))
 
     def called(self) -> list[str]:
         """The functions that it calls: "np.log", "scale"."""
@@ -86,8 +86,8 @@ class Reading:
     def attributes(self) -> list[str]:
         """What it names with a dot and does not call: "np.pi", "contr.sum"."""
         called = {id(call.func) for call in self._nodes(ast.Call)}
-        found = [dotted for dotted in self._nodes(ast.Attribute) if id(dotted) not in called]
-        return list(dict.fromkeys(map(ast.unparse, found)))
+        result = [dotted for dotted in self._nodes(ast.Attribute) if id(dotted) not in called]
+        return list(dict.fromkeys(map(ast.unparse, result)))
 
     def _nodes(self, kind: type[ast.AST]) -> list[Any]:
         """The nodes of one kind."""
@@ -258,8 +258,8 @@ def _dotted(node: ast.Attribute, names: Any, of: str) -> bool:
 
 
 def _is_ufunc(name: str) -> bool:
-    found = None if name.startswith("_") else getattr(np, name, None)
-    return type(found) is np.ufunc and found.nout == 1
+    result = None if name.startswith("_") else getattr(np, name, None)
+    return type(result) is np.ufunc and result.nout == 1
 
 
 def _shown(node: ast.expr) -> str:

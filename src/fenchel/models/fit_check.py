@@ -90,8 +90,8 @@ class FitCheck:
     1  prediction         2
     """
 
-    def __init__(self, found: list[Remark], untested: str = "") -> None:
-        self.remarks = sorted(dict.fromkeys(found), key=lambda remark: -remark.severity)
+    def __init__(self, problems: list[Remark], untested: str = "") -> None:
+        self.remarks = sorted(dict.fromkeys(problems), key=lambda remark: -remark.severity)
         self.untested = untested
 
     @property
@@ -145,20 +145,20 @@ def _known(fit: FitTables) -> list[Remark]:
     """The remarks that need no further computation."""
     if fit.parts:
         return [Remark(f"{name}: {r}", r.name, r.severity) for name, p in fit.parts.items() for r in _known(p)]
-    found = [Remark(doubt, "answers", WRONG) for doubt in fit.engine.doubts(fit)]
+    result = [Remark(doubt, "answers", WRONG) for doubt in fit.engine.doubts(fit)]
     if not fit.converged:
-        found.append(Remark(f"the fit did not converge: {fit.found.status}", "search", WRONG))
+        result.append(Remark(f"the fit did not converge: {fit.found.status}", "search", WRONG))
     if fit.answers is not None and not fit.answers.marginals_trusted:
-        found.append(Remark(fit.answers.status, "correction", WRONG))
+        result.append(Remark(fit.answers.status, "correction", WRONG))
     own = fit.engine.keeps_rows
     of_data = [*remarks.of_rows(fit.model), *remarks.of_family(fit.model)] if own else []
-    found += [*of_data, *fit.remarks, *remarks.undetermined(fit)]
-    return [*found, *(_moved_by_priors(fit) if own else [])]
+    result += [*of_data, *fit.remarks, *remarks.undetermined(fit)]
+    return [*result, *(_moved_by_priors(fit) if own else [])]
 
 
 def full_check(fit: FittedModel) -> FitCheck:
     """All checks, with those that need leave-one-out predictions or a correction."""
-    found, untested = _known(fit), ""
+    result, untested = _known(fit), ""
     for name, part in fit.parts.items() or {"": fit}.items():
         more = [*_short_of_evidence(part), *_of_spread(part), *_of_rows(part)]
         has_tests = answers(part, "residual_tests")
@@ -168,8 +168,8 @@ def full_check(fit: FittedModel) -> FitCheck:
             more += _of_predictions(part)
             if has_tests:
                 untested = f"with more than {_TESTED} rows and latents no data sets were drawn: fit.residual_tests()"
-        found += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
-    return FitCheck(found, untested)
+        result += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
+    return FitCheck(result, untested)
 
 
 def _moved_by_priors(fit: FitTables) -> list[Remark]:
@@ -210,10 +210,10 @@ def _short_of_evidence(fit: FittedModel) -> list[Remark]:
         or not answers(fit, "corrected")
     ):
         return []
-    found = fit.solution.corrected()
-    short = float(found.log_evidence - fit.solution.elbo)
-    if found.method != "clusters" and not found.trusted:
-        return [Remark(f"a correction is unreliable: {found.status}", "correction", LITTLE)]
+    result = fit.solution.corrected()
+    short = float(result.log_evidence - fit.solution.elbo)
+    if result.method != "clusters" and not result.trusted:
+        return [Remark(f"a correction is unreliable: {result.status}", "correction", LITTLE)]
     moves = _STEEP * short * np.sqrt(np.diag(fit.theta_covariance).max(initial=0.0))  # in sds of theta
     if short < _SHORT or (fit.theta.size and moves < _MOVES):
         return []
@@ -239,8 +239,8 @@ def _of_spread(fit: FitTables) -> list[Remark]:
         more = of_data - of_draws  # of each draw
         return float(of_data.mean()), float(of_draws.mean()), float(more.mean() / max(more.std(), least))
 
-    found, expected, far = compared(lambda each: ((each - mean) ** 2 / variance).mean(axis=0), 1e-9)
-    share, rare, out = found / expected, float(ndtri(1.0 - _RARE)), []
+    result, expected, far = compared(lambda each: ((each - mean) ** 2 / variance).mean(axis=0), 1e-9)
+    share, rare, out = result / expected, float(ndtri(1.0 - _RARE)), []
     if abs(far) > rare and abs(share - 1.0) > _SPREAD:
         word = "overdispersed, intervals are too narrow" if far > 0 else "underdispersed, intervals are too wide"
         text = f"{name!r} varies about its mean {share:.2f} times as much as the family says (Pearson's statistic)"
@@ -258,13 +258,13 @@ def _size(fit: FittedModel) -> int:
 
 def _of_residuals(fit: FittedModel, known: set[str]) -> list[Remark]:
     """Remarks on tests of residuals that are rare under the model, except for topics that are in ``known``."""
-    found = rare_tests(fit)
-    rare, out = found[found["p_adjusted"] <= _RARE_TESTS], []
+    result = rare_tests(fit)
+    rare, out = result[result["p_adjusted"] <= _RARE_TESTS], []
     for name, row in rare.iterrows():
         kind, *columns = str(name).split(" ", 1)
         beside = f"{row.statistic:.2g}; correct models have {row.lower:.2g} to {row.upper:.2g}"
         if kind == "uniformity":
-            dispersion = found.loc["dispersion"]
+            dispersion = result.loc["dispersion"]
             out += _of_predictions(fit, float(row.upper), float(dispersion.statistic / dispersion.expected))
         elif kind == "dispersion" and "spread" not in known:
             word = "more" if row.statistic > row.expected else "less"
@@ -322,10 +322,10 @@ def _of_rows(fit: FittedModel) -> list[Remark]:
     """A remark on rows whose eta is far from its prediction by the other rows."""
     if not answers(fit, "loo") or not answers(fit, "predict"):
         return []
-    found, kept = fit.loo(), fit.model.kept
-    wide = to_numpy(found.variance)[kept]
+    result, kept = fit.loo(), fit.model.kept
+    wide = to_numpy(result.variance)[kept]
     wide = wide if wide.ndim < 3 else np.diagonal(wide, axis1=1, axis2=2)
-    pull = np.abs(to_numpy(found.mean)[kept] - to_numpy(fit.posterior.mean)) / np.sqrt(wide)
+    pull = np.abs(to_numpy(result.mean)[kept] - to_numpy(fit.posterior.mean)) / np.sqrt(wide)
     pull = np.nan_to_num(pull if pull.ndim == 1 else pull.max(axis=1))
     most = float(ndtri(1.0 - _RARE / (2.0 * pull.size)))
     far = [k for k in np.argsort(-pull) if pull[k] > most]

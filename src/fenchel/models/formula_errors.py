@@ -78,18 +78,18 @@ _IDIOMS = [  # of R or of others, by how they look: what is wrong, expected, wha
 def in_our_words(said: str, text: str) -> tuple[str, str, str] | None:
     """What is wrong with a text of the formula, what was expected, what to try; None of a complaint not known here."""
     for pattern, got, expected, advice in _WORDS:
-        found = re.search(pattern, said, re.DOTALL)
-        if found:
-            return got.format(*found.groups(), text=repr(text)), expected.format(*found.groups(), text=text), advice
+        result = re.search(pattern, said, re.DOTALL)
+        if result:
+            return got.format(*result.groups(), text=repr(text)), expected.format(*result.groups(), text=text), advice
     return None
 
 
 def idiom(text: str) -> tuple[str, str, str] | None:
     """Of what other languages of formulas write: what is wrong, what was expected, what to try; else None."""
     for pattern, got, expected in _IDIOMS:
-        found = re.search(pattern, text)
-        if found:
-            return got.format(*found.groups()), expected.format(*found.groups()), ""
+        result = re.search(pattern, text)
+        if result:
+            return got.format(*result.groups()), expected.format(*result.groups()), ""
     return None
 
 

@@ -153,9 +153,9 @@ def refusal(formula: str, at: int, got: str, expected: str, advice: str = "") ->
 
 def shown_in(refused: Refusal, inner: str, formula: str) -> Refusal:
     """The same under the formula that was written, where ``inner`` was made of it with the same right side."""
-    text, found, mark = str(refused).partition(f"\n    {inner}\n    ")
+    text, result, mark = str(refused).partition(f"\n    {inner}\n    ")
     at = mark.find("^") - inner.index("~") + formula.index("~")
-    return Refusal(f"{text}\n    {formula}\n    {' ' * at}^") if found and at >= 0 else refused
+    return Refusal(f"{text}\n    {formula}\n    {' ' * at}^") if result and at >= 0 else refused
 
 
 # -- splitting -----------------------------------------------------------------------------------------------
@@ -242,8 +242,8 @@ def _closes(formula: str, at: int) -> int:
 
 def _called(formula: str, piece: Piece) -> str | None:
     """The word of a piece that is one call, word(...); None of another."""
-    found = _CALL.match(piece.text)
-    return found[1] if found and _closes(formula, piece.at + found.end() - 1) == piece.end else None
+    result = _CALL.match(piece.text)
+    return result[1] if result and _closes(formula, piece.at + result.end() - 1) == piece.end else None
 
 
 def _call(formula: str, piece: Piece) -> Call:
@@ -374,12 +374,12 @@ def parse(formula: str) -> Parsed:
     for piece in pieces:
         if not piece.text:
             raise refusal(formula, max(piece.at - 1, 0), "a term is missing", "a term on both sides of + and -")
-        found = _special(formula, piece)
+        result = _special(formula, piece)
         offset = _called(formula, piece) == "offset"
-        if (found or offset) and piece.sign == "-":
+        if (result or offset) and piece.sign == "-":
             raise refusal(formula, piece.at, f"- {piece.text}", "special terms and offsets added, not taken away")
-        if found is not None:
-            terms += found
+        if result is not None:
+            terms += result
         elif offset:
             offsets.append(_piece(formula, formula.index("(", piece.at) + 1, piece.end))
         else:

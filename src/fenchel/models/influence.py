@@ -45,13 +45,13 @@ def _of_rows(fit: FittedModel) -> tuple[pd.DataFrame, np.ndarray]:
     """The change of each row's own eta in sds of its prediction, its log density, and the shifts (N, p)."""
     import pandas as pd
 
-    found, post = fit.solution.loo(), fit.solution.posterior
-    moved = to_numpy(found.mean) - to_numpy(post.mean)
+    result, post = fit.solution.loo(), fit.solution.posterior
+    moved = to_numpy(result.mean) - to_numpy(post.mean)
     [part] = post.factor.parts  # type: ignore[attr-defined]
     solved = part.solve(tables.coefficient_rows(fit).design.toarray().T)  # Cov(z, b)
     cross = np.asarray(predictions.read_rows(fit).new.design @ solved)
     shifts = cross * (moved / to_numpy(post.variance))[:, None]
-    pull, density = np.abs(moved) / np.sqrt(to_numpy(found.variance)), to_numpy(found.log_density)
+    pull, density = np.abs(moved) / np.sqrt(to_numpy(result.variance)), to_numpy(result.log_density)
     table = pd.DataFrame({"moved": over_data(fit, pull, ""), "log_density": over_data(fit, density, "")})
     wide = np.full((len(table), shifts.shape[1]), np.nan)
     wide[fit.model.kept] = np.where(np.isnan(density)[:, None], np.nan, shifts)

@@ -100,5 +100,5 @@ def _marginal(fit: FittedModel) -> float:
     empty = np.zeros((n, 0))
     family = StackedField(parts, empty, Columns.of("log_likelihood", empty, []), False, 1.0, offset=known)
     own = fit.theta[: fit.theta.size - fit.found.likelihood.theta.size]
-    found = infer(fit.found.likelihood, family.at(own), model.target.y, weights=model.target.weights)
-    return float(found.elbo if fit.found.likelihood.objective.conjugate else found.corrected().log_evidence)
+    result = infer(fit.found.likelihood, family.at(own), model.target.y, weights=model.target.weights)
+    return float(result.elbo if fit.found.likelihood.objective.conjugate else result.corrected().log_evidence)

@@ -1,11 +1,11 @@
-"""Marginal means, comparisons and slopes: averages of predictions over stated rows, and what they differ by.
+"""Marginal means, comparisons and slopes: averages of predictions over the rows of a grid, and their contrasts.
 
     means         m_k = sum_i A_ki  prediction_i          rows i of a grid, weights A (K, M) that sum to 1
     comparisons   C m, or ratios of entries of m          contrasts C (J, K) between cells
     slopes        (prediction(x + h) - prediction(x - h)) / 2h, averaged alike
 
 A prediction is eta ("link"), E[y] ("mean") or y ("outcome"). Differences and averages of eta are linear in the latents,
-so their marginals are those of rows of a design, exactly; all else is by joint draws of a fixed seed.
+so their marginals are exact, those of rows of a design; all else uses joint draws with a fixed seed.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ SCALES = "link", "mean", "outcome"
 GROUPS = "centre", "population", "own"
 KINDS = "difference", "ratio", "odds"
 CONTRASTS = "pairwise", "reference", "consecutive"
-_STEP = 1e-3  # of a standard deviation of the column, on either side of where its slope is taken
-_NODES = 21  # of a Gauss-Hermite rule over the effects of groups of the population
-_JOINT = 20_000  # draws of few rows, and for simultaneous intervals: their level is then known to 0.2 %
-_FEW = 100  # rows that are few
+_STEP = 1e-3  # step of a difference on either side, in standard deviations of the column
+_NODES = 21  # nodes of the Gauss-Hermite rule over effects of groups in the population
+_JOINT = 20_000  # draws for few rows and for simultaneous intervals, whose level then has an error of 0.2 %
+_FEW = 100  # rows up to which that many draws are made
 
 
 # -- averages -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Averages:
-    """Averages of predictions over the rows of a grid: exact where they are linear, and by joint draws."""
+    """Averages of predictions over the rows of a grid: exact if they are linear, else by joint draws."""
 
     fit: FitTables
     grid: ReferenceGrid
@@ -71,7 +71,7 @@ class Averages:
         return bool(np.array_equal(mean_given(self.fit, self._likelihood(self.fit, self._read), eta), eta))
 
     def _likelihood(self, fit: FitTables, where: PredictionRows) -> Any:
-        """At exposure 1 and one trial."""
+        """The likelihood at exposure 1 and one trial."""
         return fit.model.response.at(fit.found.likelihood, where.frame, dict.fromkeys(("exposure", "trials"), 1.0))
 
     @cached_property
@@ -121,7 +121,7 @@ class Averages:
     def _predicted(
         self, fit: FitTables, likelihood: Any, eta: np.ndarray, variance: np.ndarray | None, rng: np.random.Generator
     ) -> np.ndarray:
-        """E[y] or y from eta (M, size); over the groups of the population where these have a variance (M,)."""
+        """E[y] or y from eta (M, size), averaged over the population of groups if it has a variance (M,)."""
         if self.scale == "outcome":
             if variance is not None:
                 eta = eta + np.sqrt(variance)[:, None] * rng.standard_normal(eta.shape)
@@ -136,7 +136,7 @@ class Averages:
 
 
 def _variance_of_groups(fit: FitTables, frame: pd.DataFrame) -> np.ndarray:
-    """What effects of groups vary by over their population, at rows (M,): every term is asked for groups of its own."""
+    """Variance (M,) of the effects of groups in their population at rows, from new groups for every term."""
     model, total = fit.model, np.zeros(len(frame))
     for term, theta in model.sum.thetas(fit.theta):
         if term.of_groups:
@@ -154,10 +154,10 @@ def _new_groups(fit: FitTables, term: Term) -> dict[str, Any]:
     return out
 
 
-# -- what people ask ------------------------------------------------------------------------------------------
+# -- means, comparisons and slopes ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Question:
-    """How averages are asked for: the options that means, comparisons and slopes share."""
+    """The options that means, comparisons and slopes share."""
 
     where: str
     by: Sequence[Any]
@@ -180,7 +180,7 @@ class Question:
                 raise problem(self.where, f"data with weights = {self.weights!r}", 'weights="population"')
 
     def grid(self, fit: FitTables, asked: Mapping[Any, Sequence[Any]]) -> ReferenceGrid:
-        """The rows for the values asked for."""
+        """The grid for the requested values."""
         for name in (*asked, *self.by):
             self.refuse_groups(fit, name)
         return grid(fit, self.where, asked, self.by, self.at, self.weights, self.data, self.groups == "own")
@@ -195,11 +195,11 @@ class Question:
 
 
 def means(fit: FitTables, names: Sequence[Any], question: Question) -> pd.DataFrame:
-    """A row for each combination of the values of columns."""
+    """Table of marginal means, with a row for each combination of the values."""
     asked = {name: values_of(fit, question.where, name, question.at) for name in names}
     rows = question.grid(fit, asked)
-    found = question.averages(fit, rows)
-    table = _estimates(found, sp.csr_array(sp.eye_array(len(rows.cells))), question)
+    averages = question.averages(fit, rows)
+    table = _estimates(averages, sp.csr_array(sp.eye_array(len(rows.cells))), question)
     del table["p_above_0"]
     return _framed(rows.cells, {}, table, question)
 
@@ -207,7 +207,7 @@ def means(fit: FitTables, names: Sequence[Any], question: Question) -> pd.DataFr
 def comparisons(
     fit: FitTables, name: Any, question: Question, kind: str, contrast: Any, step: float | None
 ) -> pd.DataFrame:
-    """Values of a column against one another, in each combination of ``by``."""
+    """Table of comparisons between values of a column, for each combination of ``by``."""
     choice(question.where, "kind", kind, KINDS)
     question.refuse_groups(fit, name)
     _check_kind(fit, question, kind)
@@ -229,7 +229,7 @@ def comparisons(
 
 
 def slopes(fit: FitTables, name: Any, question: Question) -> pd.DataFrame:
-    """The slope along a column of numbers."""
+    """Table of average slopes along a column of numbers."""
     question.refuse_groups(fit, name)
     if question.scale == "outcome":
         raise problem(question.where, "slopes of outcomes, each of which is drawn", 'scale="mean"')
@@ -274,7 +274,7 @@ def _contrasts(where: str, labels: Sequence[str], contrast: Any, kind: str) -> d
 
 
 def _check_kind(fit: FitTables, question: Question, kind: str) -> None:
-    """Refuse ratios that mean nothing."""
+    """Refuse ratios of quantities that may be negative, and odds of anything but probabilities."""
     ratio = fit.likelihood.ratio
     if (
         question.scale == "link"
@@ -299,7 +299,7 @@ def _is_probability(fit: FitTables) -> bool:
 
 
 def _compared(
-    found: Averages,
+    averages: Averages,
     pairs: Mapping[str, np.ndarray],
     cells: pd.DataFrame,
     of: int,
@@ -312,32 +312,34 @@ def _compared(
 
     every = sp.csr_array(np.stack(list(pairs.values())))
     C = sp.csr_array(sp.kron(every, sp.eye_array(of), format="coo"))
-    C.eliminate_zeros()  # an average that is not there, NaN, counts where it is asked for alone
-    table = _estimates(found, C, question, kind)
+    C.eliminate_zeros()  # a missing average (NaN) affects only the contrasts that contain it
+    table = _estimates(averages, C, question, kind)
     repeated = pd.concat([cells] * len(pairs), ignore_index=True)
     return _framed(repeated, {"term": name, "contrast": np.repeat(list(pairs), of)}, table, question)
 
 
-def _estimates(found: Averages, C: sp.csr_array, question: Question, kind: str = "difference") -> dict[str, np.ndarray]:
-    """Estimates, standard errors and intervals of contrasts of averages: by marginals where these are known."""
+def _estimates(
+    averages: Averages, C: sp.csr_array, question: Question, kind: str = "difference"
+) -> dict[str, np.ndarray]:
+    """Estimates, standard errors and intervals of contrasts of averages, from exact marginals if these are known."""
     ends, ratio = interval_ends(question.where, question.interval), kind != "difference"
-    empty = np.asarray(abs(C) @ (np.diff(found.grid.average.indptr) == 0)) > 0
-    if found.linear:
-        exact = found.exact(C)
+    empty = np.asarray(abs(C) @ (np.diff(averages.grid.average.indptr) == 0)) > 0
+    if averages.linear:
+        exact = averages.exact(C)
         mean, sd = to_numpy(exact.mean).ravel(), to_numpy(exact.sd).ravel()
         middle = to_numpy(exact.quantile(0.5)).ravel() if ratio else mean
         limits, above = to_numpy(exact.interval(question.interval)), 1.0 - to_numpy(exact.cdf(0.0)).ravel()
         error = np.zeros(mean.size)
         if question.simultaneous:
-            limits = _bands(np.asarray(C @ found.draws), mean, sd, question.interval)
+            limits = _bands(np.asarray(C @ averages.draws), mean, sd, question.interval)
     else:
-        drawn = _contrasted(found.draws, C, kind, question)
+        drawn = _contrasted(averages.draws, C, kind, question)
         middle, sd = (np.median if ratio else np.mean)(drawn, axis=1), drawn.std(axis=1, ddof=1)
         limits, above = np.quantile(drawn, ends, axis=1).T, (drawn > 0.0).mean(axis=1)
         error = sd * (np.sqrt(np.pi / 2.0) if ratio else 1.0) / np.sqrt(drawn.shape[1])
         if question.simultaneous:
             limits = _bands(drawn, middle, sd, question.interval)
-    if ratio:  # all of it was on the scale of logs; the error of a ratio is to first order
+    if ratio:  # from the log scale; the standard error of a ratio is to first order
         middle, limits = np.exp(middle), np.exp(limits)
         sd, error = middle * sd, middle * error
     out = {"estimate": middle, "std_error": sd, "conf_low": limits[:, 0], "conf_high": limits[:, 1]}
@@ -358,7 +360,7 @@ def _contrasted(draws: np.ndarray, C: sp.csr_array, kind: str, question: Questio
 
 
 def _bands(draws: np.ndarray, centre: np.ndarray, sd: np.ndarray, level: float) -> np.ndarray:
-    """Intervals (J, 2) that hold together with the probability ``level``: centre -+ c sd, c from joint draws."""
+    """Simultaneous intervals (J, 2) of probability ``level``: centre -+ c sd, with c from joint draws."""
     each = np.abs(draws - centre[:, None]) / np.where(sd > 0.0, sd, np.inf)[:, None]
     there = ~np.isnan(each).any(axis=1)  # cells without rows have no interval
     c = float(np.quantile(each[there].max(axis=0), level)) if there.any() else np.nan
@@ -368,7 +370,7 @@ def _bands(draws: np.ndarray, centre: np.ndarray, sd: np.ndarray, level: float) 
 def _framed(
     cells: pd.DataFrame, first: Mapping[str, Any], table: Mapping[str, Any], question: Question
 ) -> pd.DataFrame:
-    """One frame, with what was asked in ``attrs``."""
+    """The results as a frame, with the options in ``attrs``."""
     import pandas as pd
 
     out = pd.concat([pd.DataFrame(first, index=cells.index), cells, pd.DataFrame(table)], axis=1)

@@ -189,9 +189,9 @@ class Expression:
         for name in wanted:
             if name not in columns:
                 try:
-                    found = scope(name)
-                    if name not in called or found is not BARE.get(name):
-                        self.context[name] = found
+                    result = scope(name)
+                    if name not in called or result is not BARE.get(name):
+                        self.context[name] = result
                 except Refusal:
                     if name not in called:
                         raise

@@ -72,9 +72,9 @@ class Multinomial(Reduction):
     def _read_labels(self, name: str, column: Any, given: Any) -> None:
         """Set ``classes`` and ``codes``: categories in their order, other labels sorted."""
         there, values = ~np.asarray(column.isna()), np.asarray(column, dtype=object)
-        found = set(values[there].tolist())
+        result = set(values[there].tolist())
         categories = getattr(getattr(given, "dtype", None), "categories", None)
-        order = sorted(found) if categories is None else [x for x in categories if x in found]
+        order = sorted(result) if categories is None else [x for x in categories if x in result]
         if not 2 <= len(order) <= _MOST:
             got = f"the response {name!r} has {len(order)} different labels"
             raise problem("Model", got, f"2 to {_MOST}", 'For numbers use family="gaussian".')
@@ -115,8 +115,8 @@ class Multinomial(Reduction):
             mean = rows.full(np.tensordot(weights, [np.asarray(eta.mean) for eta in etas], axes=1))
             return pd.DataFrame(mean, index=rows.index, columns=pd.Index(self.predictors(fit.model)))
         ask = fit.found.likelihood.predictive_probabilities
-        found = np.tensordot(weights, [ask(np.asarray(eta.mean), np.asarray(eta.spread)) for eta in etas], axes=1)
-        p = np.roll(found, 1, axis=1)
+        result = np.tensordot(weights, [ask(np.asarray(eta.mean), np.asarray(eta.spread)) for eta in etas], axes=1)
+        p = np.roll(result, 1, axis=1)
         if kind == "probability":
             return pd.DataFrame(rows.full(p), index=rows.index, columns=pd.Index(self.classes))
         best = np.empty(rows.there.size, dtype=object)

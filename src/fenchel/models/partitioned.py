@@ -1,8 +1,8 @@
-"""Models of tables that are out of memory: a formula over a Dask dataframe whose latents fit in memory.
+"""``PartitionedModel``: a formula over a Dask dataframe, whose rows need not fit in memory while its latents do.
 
-The formula is compiled against a sketch, some rows that have every level of every factor and group; two passes say what
-else depends on the data. From then on a partition makes its own rows of the design (``partition_rows.py``), and a fit
-is a dozen passes (``distributed/``). It is the fit of the same table in memory.
+The formula is compiled for a sketch, some rows with every level of every factor and group; two passes over the rows
+compute what else depends on the data. Then each partition makes its rows of the design (``partition_rows.py``), and a
+fit takes a dozen passes (``distributed/``). The result is that for the same table in memory.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
 
 _LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
-# attributes that stay here when the model goes to a partition
+# attributes that are not sent to the partitions
 _ELSEWHERE = ("rows", "passes", "survey", "request", "means", "kinds", "touched", "measured", "standing")
-_FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the values that are allowed here; (): any
+_FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # options of a fit in memory -> values that are allowed here; (): any
     "n_restarts": (0,),
     "accuracy": (),
     "evidence": (None, "elbo"),
@@ -60,9 +60,9 @@ _FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the val
 
 
 class PartitionedEngine(Engine):
-    """Rows that are out of memory: the fit holds the posterior of the latents, and no rows.
+    """The engine for Dask dataframes: the fit holds the posterior of the latents, but no rows.
 
-    Intervals of hyperparameters are by the parabola that stands for the rows at the optimum; a file keeps their table.
+    Intervals of hyperparameters come from a quadratic approximation at the optimum; files store their table.
     """
 
     name = "partitioned"
@@ -76,22 +76,22 @@ class PartitionedEngine(Engine):
         return self.parabola
 
     def remarks(self, fit: FitTables) -> list[Remark]:
-        """None: they would need the rows."""
+        """No remarks, since they need the rows."""
         return []
 
 
 class PartitionedModel(Model):
-    """What ``Model`` is of a Dask dataframe: the same model, whose rows stay where they are.
+    """A ``Model`` of a Dask dataframe, whose rows stay in their partitions.
 
     Fixed effects, ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a:b)``, ``(1|a/b)``, ``s(x)``, series and regions over levels
     (``rw1``, ``rw2``, ``ar1``, ``seasonal``, ``icar``, ``bym2``, ``leroux``...), offsets, weights, exposure and trials
-    by the names of columns. Making it reads the table twice, and ``fit`` some ten times.
+    by the names of columns. The constructor reads the table twice, and ``fit`` about ten times.
     """
 
     rows: Partitions | None = None
 
     def __init__(self, formula: str, data: Any, family: Any = None, *, _depth: int | None = 1, **options: Any) -> None:
-        signature(Model.__init__).bind(self, formula, data, family, **options)  # before a pass
+        signature(Model.__init__).bind(self, formula, data, family, **options)  # an error before any pass
         given: dict[str, Any] = {key: options.get(key) for key in ("weights", "exposure", "trials", "event")}
         for word in ("terms", "dispersion", "zero"):
             if options.pop(word, None):
@@ -120,27 +120,27 @@ class PartitionedModel(Model):
         self.means = {name: total / self.survey["weight"] for name, total in self.survey["totals"].items()}
         shown, self.kinds = read_kinds(self.survey["sketch"])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
+            warnings.simplefilter("ignore", UserWarning)  # they would concern the sketch, not the data
             depth = None if _depth is None else _depth + 1
             super().__init__(formula, shown, family, **options, _depth=depth)
         warn(self.sum.columns.complaints())
 
     def _pass(self, word: str, work: Any, *given: Any) -> Sums:
-        """What a pass over all rows says; kept for a file, which does not have the rows."""
+        """The result of a pass over all rows, stored for files, which do not have the rows."""
         assert self.rows is not None
         rows = self.rows
-        found: Sums = searched(word, lambda: rows.reduce(work, *given), dict, Sums)
-        self.passes.append({**found, "of": word})
-        return found
+        sums: Sums = searched(word, lambda: rows.reduce(work, *given), dict, Sums)
+        self.passes.append({**sums, "of": word})
+        return sums
 
     def statement(self) -> Statement:
-        """The call that makes the model again, with what the passes over its rows said."""
+        """The call that rebuilds the model, with the results of the passes over its rows."""
         word, arguments, options, _ = super().statement()
         given = signature(Model).bind(*arguments, **options).arguments
         return Statement(word, (), {**given, "data": self.columns}, self.passes)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows, which do not travel."""
+        """The state without the rows, which are not pickled."""
         return {key: value for key, value in self.__dict__.items() if key not in _ELSEWHERE}
 
     @property
@@ -158,35 +158,35 @@ class PartitionedModel(Model):
         assert self.rows is not None
         means = {name: self.means[name] for name in self.fixed.origin}
         reading = replace(self.reading(), sum=self._travelling([term.about(self.means) for term in self.sum.terms]))
-        found: Sums = self._pass("measure", measure, reading)
-        self.n_used, self.n_seen = found["n"], found["n_seen"]
+        sums: Sums = self._pass("measure", measure, reading)
+        self.n_used, self.n_seen = sums["n"], sums["n_seen"]
         if not self.n_seen:
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
         read, wanted = self.fixed, INTERCEPT in self.fixed.expression.columns
-        self.target = self._target(found, bound, wanted)
+        self.target = self._target(sums, bound, wanted)
         self._state_own(fixed_sd, priors, self.standing)
-        left = _left_over(found["plain"], wanted)
+        left = _left_over(sums["plain"], wanted)
         self.fixed = FixedPart(read.expression)
         self._add_up(
             self.table(self.frame),
             (fixed_sd, priors, elsewhere),
-            found["offset"] / found["weight"],
-            columns=_columns(found["fixed"], left, read, self.sum.fixed_names, wanted or self.ordered),
+            sums["offset"] / sums["weight"],
+            columns=_columns(sums["fixed"], left, read, self.sum.fixed_names, wanted or self.ordered),
             measured={read.name: (means, left)}
-            | {term.name: found["moments"].get(str(term.name)) for term in self.compiled.terms},
-            counts={t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None},
+            | {term.name: sums["moments"].get(str(term.name)) for term in self.compiled.terms},
+            counts={t.name: sums["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None},
         )
-        self.touched = _touched(found["touched"], self.sum)
-        self.measured = np.concatenate([[found["n"], found["weight"], found["offset"]], *_figures(found)])
+        self.touched = _touched(sums["touched"], self.sum)
+        self.measured = np.concatenate([[sums["n"], sums["weight"], sums["offset"]], *_figures(sums)])
 
     def _travelling(self, terms: list[Any]) -> SumOfTerms:
-        """The sum of terms without rows of its own."""
+        """The sum of terms without its rows."""
         out = copy.copy(self.sum)
         out.terms, out.training, out.X = terms, [], np.zeros((0, 0))
         return out
 
     def reading(self) -> PartitionReader:
-        """What makes rows for a fit of a partition: it travels there, and so holds no rows."""
+        """The object that makes the rows of a partition; it is sent there and holds no rows itself."""
         response, target = copy.copy(self.response), replace(self.target, y=np.zeros(0), weights=None)
         response.__dict__.pop("found", None)
         sum_ = self._travelling(self.sum.terms)
@@ -194,7 +194,7 @@ class PartitionedModel(Model):
         return PartitionReader(self.request, self.kinds, *parts)
 
     def _check_stateless(self) -> None:
-        """Refuse transformations that learn from all rows at once."""
+        """Refuse transformations that need all rows at once."""
         expressions = [self.fixed.expression, *self.offsets, self.response.expression]
         expressions += [made.expression for made in self.compiled.derived.values()]
         for expression in expressions:
@@ -204,12 +204,12 @@ class PartitionedModel(Model):
                     got = f"{text!r} learns from all rows at once, and the table is out of memory"
                     raise self.parsed.refuse(text, got, "columns, C(), np.log and the like, interactions")
 
-    def _target(self, found: Sums, bound: str, centred: bool) -> Target:
-        """The likelihood where learning starts, by y of all rows."""
+    def _target(self, sums: Sums, bound: str, centred: bool) -> Target:
+        """The target with the starting likelihood, from the values of y in all rows."""
         response, sketch = self.response, self.target
         own = sketch.likelihood
         rows = own.row_values
-        y, beside, weights = rows_for_all(found["values"], response.family, list(rows))
+        y, beside, weights = rows_for_all(sums["values"], response.family, list(rows))
         self.standing = y
         family = response.family
         bound = bound if isinstance(family, str) else "best"
@@ -222,7 +222,7 @@ class PartitionedModel(Model):
     def fit(
         self, *, tol: float | None = None, progress: bool = False, checkpoint: Any = None, **others: Any
     ) -> FittedModel:
-        """Learn the hyperparameters and fit the rest, together, pass by pass.
+        """Learn the hyperparameters and fit the posterior together, by passes over the rows.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class PartitionedModel(Model):
             Relative gap; default: 1e-12.
         progress : bool
         checkpoint : path, optional
-            A file that keeps the iterate after every pass: the same call goes on from there.
+            File in which the iterate is stored after every pass, and from which the same call resumes.
         """
         from .fitted import FittedModel
 
@@ -256,21 +256,21 @@ class PartitionedModel(Model):
         task = PartitionedProblem(rows, reading, likelihood, prior, learning)
         with reporting(progress, f"fitting {self.n_rows[0]} rows in partitions", None) as report:
             outcome, _ = PartitionedFit([task], tol, checkpoint=file, callback=report).run()
-        found = task.learned(outcome, tol, outcome.n_iter)
+        learned = task.learned(outcome, tol, outcome.n_iter)
         engine = PartitionedEngine(QuadraticModel(outcome.point, learning))
-        fit = FittedModel(self, found, engine=engine, why="rows are out of memory")
+        fit = FittedModel(self, learned, engine=engine, why="rows are out of memory")
         warn_of(fit)
         return fit
 
 
 def _columns_of(data: Any) -> pd.DataFrame:
-    """The columns of a Dask dataframe without rows; a loaded model has no more of it."""
+    """The columns of a Dask dataframe without rows, which is all that a loaded model has."""
     return data if is_loading() else data._meta
 
 
-# -- what the first pass asks for ---------------------------------------------------------------------------
+# -- the request of the first pass --------------------------------------------------------------------------
 def _request(parsed: Parsed, data: Any, family: Any, given: Mapping[str, Any]) -> TableRequest:
-    """The columns of a formula, and those of which every value is to be seen."""
+    """The columns of a formula, and those whose values must all be collected."""
     columns, meta = list(data.columns), _columns_of(data)
     left, right = parsed.formula.split("~", 1)
     own = _words(parsed.response.text)
@@ -305,7 +305,7 @@ def _words(text: str) -> set[str]:
 def _source(parsed: Parsed, part: Call | Grouping, meta: pd.DataFrame) -> tuple[Sequence[Name], str | None]:
     """The columns whose levels a term is over, or the column of a curve with its basis.
 
-    Terms that learn more of the rows than this are refused.
+    Terms that need more from the rows are refused.
     """
     if isinstance(part, Grouping):
         for each in part.group.columns:
@@ -324,12 +324,12 @@ def _source(parsed: Parsed, part: Call | Grouping, meta: pd.DataFrame) -> tuple[
     raise parsed.refuse(part.at, f"{part.text} of a table that is out of memory", wanted)
 
 
-# -- what they say ------------------------------------------------------------------------------------------
-def _left_over(found: TableMoments, level: bool) -> np.ndarray | None:
+# -- the results of the passes ------------------------------------------------------------------------------
+def _left_over(moments: TableMoments, level: bool) -> np.ndarray | None:
     """``left`` of a ``FixedPart`` by the moments of its columns, the intercept first where there is one."""
-    p, size = found.mean.size, np.maximum(found.size, 1e-300)
-    inner = found.covariance / np.outer(size, size)
-    mean = found.mean / size
+    p, size = moments.mean.size, np.maximum(moments.size, 1e-300)
+    inner = moments.covariance / np.outer(size, size)
+    mean = moments.mean / size
     full = inner if level else inner + np.outer(mean, mean)
     B, first = np.eye(p), int(level)
     for j in range(max(1, first), p):
@@ -345,30 +345,30 @@ def _left_over(found: TableMoments, level: bool) -> np.ndarray | None:
 
 
 def _columns(
-    found: TableMoments, left: np.ndarray | None, fixed: FixedPart, names: Sequence[str], centred: bool
+    moments: TableMoments, left: np.ndarray | None, fixed: FixedPart, names: Sequence[str], centred: bool
 ) -> Columns:
     """Centres and scales of the fixed effects over all rows."""
-    p, own = found.mean.size, len(fixed.expression.columns)
+    p, own = moments.mean.size, len(fixed.expression.columns)
     change = np.eye(p)
     if left is not None:
         change[:own, :own] = left
     keep = [j for j in range(p) if j >= own or fixed.expression.columns[j] != INTERCEPT]
-    mean, spread = found.mean @ change, change.T @ found.covariance @ change
-    return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], found.size[keep], centred)
+    mean, spread = moments.mean @ change, change.T @ moments.covariance @ change
+    return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], moments.size[keep], centred)
 
 
-def _figures(found: Sums) -> list[np.ndarray]:
-    """Numbers that tell one table from another."""
-    parts = [found["values"].moments, found["plain"], found["fixed"]]
+def _figures(sums: Sums) -> list[np.ndarray]:
+    """Numbers by which a checkpoint recognises its table."""
+    parts = [sums["values"].moments, sums["plain"], sums["fixed"]]
     return [array for part in parts for array in (part.mean, np.diag(part.covariance))]
 
 
-def _touched(found: LatentSets, sum_: SumOfTerms) -> sp.csr_array:
+def _touched(latent_sets: LatentSets, sum_: SumOfTerms) -> sp.csr_array:
     """A row for each set of latents that rows touch together, the fixed effects among all of them."""
     n_effects = sum(term.n_latents for term in sum_.effects)
     p = len(sum_.fixed_names) + int(sum_.intercept)
     indices, sizes = [np.zeros(0, dtype=np.int64)], [0]
-    for k, sets in found.sets.items():
+    for k, sets in latent_sets.sets.items():
         fixed = np.tile(n_effects + np.arange(p), (len(sets), 1))
         indices.append(np.hstack([sets, fixed]).ravel())
         sizes += [k + p] * len(sets)

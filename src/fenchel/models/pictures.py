@@ -80,13 +80,13 @@ def plot_conditional(fit: FittedModel, name: str, ax: Axes | None = None) -> Axe
     levels = factors.get(name, [False, True])
     rows = typical_rows(fit, pd.DataFrame({name: places if number else levels}))
     if answers(fit, "predict"):
-        found, label = fit.predict(rows, interval=0.95, without="groups"), f"expected {fit.model.response.name}"
+        result, label = fit.predict(rows, interval=0.95, without="groups"), f"expected {fit.model.response.name}"
     else:
         usual = typical_rows(fit, pd.DataFrame(index=[0]))
-        found, label = fit.contrast(rows, usual, without="groups"), "log hazard above a typical row's"
+        result, label = fit.contrast(rows, usual, without="groups"), "log hazard above a typical row's"
     if number:
-        return plot_path(places, *_ends(found), ax, label=label, xlabel=name)
-    return plot_forest([short_name(level) for level in levels], *_ends(found), ax, label=label, title=name)
+        return plot_path(places, *_ends(result), ax, label=label, xlabel=name)
+    return plot_forest([short_name(level) for level in levels], *_ends(result), ax, label=label, title=name)
 
 
 # -- terms --------------------------------------------------------------------------------------------------
@@ -269,15 +269,15 @@ def plot_joint(fit: FittedModel, first: Any, second: Any, ax: Axes | None = None
         values = described_theta(fit, theta)
         return [values[i][2], values[j][2]]
 
-    found = mixed.theta.of(both, size=8192)
-    still = np.flatnonzero(found.sd <= 1e-9 * (1.0 + np.abs(found.mean)))
+    result = mixed.theta.of(both, size=8192)
+    still = np.flatnonzero(result.sd <= 1e-9 * (1.0 + np.abs(result.mean)))
     if still.size:
         name = _called_in_words(rows[(i, j)[int(still[0])]])
         raise problem("plot_joint", f"{name} is held at a bound", "two that were integrated over")
     points, names = np.array([both(theta) for theta in mixed.thetas]), [_called_in_words(rows[k]) for k in (i, j)]
-    x, y = found.values.T
+    x, y = result.values.T
     look: dict[str, Any] = {"points": points, "shares": mixed.weights, "xlabel": names[0], "ylabel": names[1]}
-    return plots.plot_joint(x, y, found.weights, ax, **look)
+    return plots.plot_joint(x, y, result.weights, ax, **look)
 
 
 def _called_in_words(row: tuple[str, str, float]) -> str:
@@ -287,10 +287,10 @@ def _called_in_words(row: tuple[str, str, float]) -> str:
 def _row_named(rows: list[tuple[str, str, float]], name: Any) -> int:
     """By both names of the table, by one of them where that says which, or in words."""
     ways = [{row[:2], row[0], row[1], _called_in_words(row)} for row in rows]
-    found = [k for k, names in enumerate(ways) if (tuple(name) if isinstance(name, list) else name) in names]
-    if len(found) == 1:
-        return found[0]
-    got = f"there is no hyperparameter {name!r}" if not found else f"{name!r} is said of {len(found)} hyperparameters"
+    result = [k for k, names in enumerate(ways) if (tuple(name) if isinstance(name, list) else name) in names]
+    if len(result) == 1:
+        return result[0]
+    got = f"there is no hyperparameter {name!r}" if not result else f"{name!r} is said of {len(result)} hyperparameters"
     raise problem("plot_joint", got, f"one of {', '.join(repr(_called_in_words(row)) for row in rows)}")
 
 

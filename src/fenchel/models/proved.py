@@ -1,9 +1,9 @@
-"""What is proved of a fitted model: its evidence between two bounds, and probabilities of events.
+"""Proved bounds on the evidence of a fitted model and on posterior probabilities of events.
 
     q(A), KL(q || posterior)  ->  P(A | y) between two bounds            at given hyperparameters (``proofs/events.py``)
     P(A | y) = sum_k w_k P(A | y, theta_k),   w_k in proportion to v_k p(y | theta_k)      over the points of a mixture
 
-Of a mixture the bounds of p(y | theta_k) bound the weights. What the integration over theta itself misses is not in it.
+For a mixture the bounds of p(y | theta_k) bound the weights. The error of the integration over theta is not included.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 _WHERE = "proved"
 _HALVINGS = 200
-_REACH = 40.0  # sds of eta between which a threshold is looked for
-_HEAVIEST = 1e200  # weight of a point beside 1: one that nothing bounds is no more, and its share 1 to rounding
-_NARROW = 0.01  # between bounds of a probability: no estimate is better than their middle
-_SAYS, _SAYS_SHARE = 10.0, 0.01  # nats between bounds, or of the lower one: a wider range says nothing
-_CORRECTED_ROWS = 3_000  # rows up to which an estimate beyond the Gaussian is made for the sentence
+_REACH = 40.0  # sds of eta on either side within which a threshold is searched
+_HEAVIEST = 1e200  # largest relative weight of a point without an upper bound
+_NARROW = 0.01  # distance between bounds of a probability below which their middle is the estimate
+_SAYS, _SAYS_SHARE = 10.0, 0.01  # largest informative width in nats, absolute and relative to the lower bound
+_CORRECTED_ROWS = 3_000  # rows up to which a corrected estimate is computed for the sentence
 
 Thresholds = Callable[["FitTables"], tuple[NewRows, np.ndarray, np.ndarray]]
 
 
 # -- the evidence -------------------------------------------------------------------------------------------
 def proof_of(fit: FitTables, effort: str = "fast") -> Proof:
-    """The proof of a fit at its hyperparameters, made once an effort."""
+    """The proof of a fit at its hyperparameters, computed once for each effort."""
     kept = fit.proofs
     if effort not in kept:
         kept[effort] = prove(fit.solution, effort, _groups(fit))
@@ -49,32 +49,32 @@ def proof_of(fit: FitTables, effort: str = "fast") -> Proof:
 
 
 def proof_at_hand(fit: FitTables) -> Proof | None:
-    """The best one that was made, or is cheap: for the summary."""
+    """The best proof that is known or cheap, for the summary."""
     for effort in ("high", "fast", "cheap"):
         if effort in fit.proofs:
             return fit.proofs[effort]
     if fit.parts or fit.engine.name or _classes(fit):
         return None
-    found = cheap_proof(fit.solution, _groups(fit))
-    if found is not None:
-        fit.proofs["cheap"] = found
-        fit.solution.proved_bounds = found.bounds
-    return found
+    result = cheap_proof(fit.solution, _groups(fit))
+    if result is not None:
+        fit.proofs["cheap"] = result
+        fit.solution.proved_bounds = result.bounds
+    return result
 
 
 def _classes(fit: FitTables) -> list[Any]:
-    """Those that have a predictor of their own; none of most models."""
+    """The classes with their own predictors; empty for most models."""
     return fit.model.reduction.predictors(fit.model)
 
 
 def _groups(fit: FitTables) -> Any:
-    """Groups that the fit has integrated out at its hyperparameters."""
+    """The groups that the correction of the fit has integrated out."""
     answers = fit.answers
     return answers if answers is not None and answers.method == "collapsed" else None
 
 
 def bounds_of_fit(fit: FitTables, effort: str) -> EvidenceBounds:
-    """Of a fit, or the sums of its parts, which are independent."""
+    """Bounds on the evidence of a fit; for independent parts their sums."""
     if not fit.parts:
         return proof_of(fit, effort).bounds
     each = [bounds_of_fit(part, effort) for part in fit.parts.values()]
@@ -84,7 +84,7 @@ def bounds_of_fit(fit: FitTables, effort: str) -> EvidenceBounds:
 
 
 def bounds_over_theta(fit: FitTables, effort: str) -> EvidenceBounds:
-    """Of an integrated fit: log sum_k v_k p(y | theta_k), and the KL of all of it by the chain rule."""
+    """Bounds for an integrated fit: log sum_k v_k p(y | theta_k), and the divergence by the chain rule."""
     mixture, parts = fit.integrated, fit.components
     if mixture is None:
         raise problem("evidence_bounds", "at = 'points' of a fit that is not integrated", "at='mode'")
@@ -99,7 +99,7 @@ def bounds_over_theta(fit: FitTables, effort: str) -> EvidenceBounds:
 
 
 def evidence_in_words(fit: FitTables, proof: Proof) -> str:
-    """The first line of a summary."""
+    """The bounds on the evidence as a sentence, for the summary."""
     lower, upper = rounded_range(proof.bounds.lower, proof.bounds.upper)
     given = " at these hyperparameters" if fit.theta.size else ""
     if fit.integrated is not None:
@@ -115,7 +115,7 @@ def evidence_in_words(fit: FitTables, proof: Proof) -> str:
 
 
 def _upwards(value: float) -> str:
-    """With two digits, never rounded down."""
+    """A number with two digits, rounded up."""
     if not np.isfinite(value) or value <= 0.0:
         return f"{max(value, 0.0):g}"
     unit = 10.0 ** (np.floor(np.log10(value)) - 1.0)
@@ -130,11 +130,11 @@ class Proved:
     Attributes
     ----------
     table : data frame
-        A row an event: ``low`` and ``high``, the ends of its range; ``approximate``, the probability under the
-        approximation that the proof is about; ``lower`` and ``upper``, between which that of the posterior is
-        proved to be; ``estimate``, the best that is known without proof.
+        One row for each event: ``low`` and ``high``, the ends of its range; ``approximate``, the probability under the
+        approximation; ``lower`` and ``upper``, the proved bounds on the posterior probability; ``estimate``, the best
+        estimate without proof.
     sentences : list of str
-        The same in words, with what is given: the hyperparameters, or the points that were integrated over.
+        The same in words, with the hyperparameters or integration points at which it holds.
     """
 
     table: pd.DataFrame
@@ -142,7 +142,7 @@ class Proved:
 
     @property
     def lower(self) -> Any:
-        """A number for one event, else a Series."""
+        """The lower bounds: a number for one event, else a Series."""
         return self._column("lower")
 
     @property
@@ -168,7 +168,7 @@ class Proved:
 
 @dataclass(frozen=True)
 class Event:
-    """low < a sum of latents < high, at each of some labels; ``thresholds`` says them of a fit at one theta."""
+    """Events low < linear combination of latents < high, one per label; ``thresholds`` evaluates them at a theta."""
 
     labels: Any
     words: list[str]
@@ -176,7 +176,7 @@ class Event:
     high: np.ndarray
     thresholds: Thresholds
     estimate: Callable[[Marginals], np.ndarray]
-    whole: bool = False  # whether the event is an interval of the fit's own
+    whole: bool = False  # whether the event is the interval of the fit's table
 
 
 def proved_events(
@@ -189,7 +189,7 @@ def proved_events(
     effort: str,
     options: Mapping[str, Any],
 ) -> Proved:
-    """What ``FittedModel.proved`` returns."""
+    """The result of ``FittedModel.proved``."""
     ends = [None if end is None else scalar(_WHERE, name, end) for name, end in (("low", low), ("high", high))]
     if None not in ends and ends[0] > ends[1]:  # type: ignore[operator]
         raise problem(_WHERE, f"low = {low:g} is above high = {high:g}", "low below high")
@@ -205,13 +205,13 @@ def proved_events(
     for part in parts:
         new, below, above = event.thresholds(part)
         each.append(proof_of(part, effort).event(part.solution, new, below, above))
-    found = each[0] if fit.mixture is None else _mixed(fit, parts, each, effort)
-    estimate, word = _estimate(fit, event, found)
-    return _written(fit, event, found, estimate, word)
+    result = each[0] if fit.mixture is None else _mixed(fit, parts, each, effort)
+    estimate, word = _estimate(fit, event, result)
+    return _written(fit, event, result, estimate, word)
 
 
 def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -> Event:
-    """A coefficient by its name, all of them, or a level of an effect by (term, level)."""
+    """Events of a coefficient, of all coefficients, or of a level of an effect, (term, level)."""
     names = tables.names_of(fit.model)
     if type(what) is tuple:
         labels, rows, words = _effect_rows(fit, what)
@@ -243,8 +243,8 @@ def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -
         low = np.full(len(labels), -np.inf if ends[0] is None else ends[0])
         high = np.full(len(labels), np.inf if ends[1] is None else ends[1])
 
-    def estimate(found: Marginals) -> np.ndarray:
-        one_by_one = enumerate(_each_class(fit, found))
+    def estimate(result: Marginals) -> np.ndarray:
+        one_by_one = enumerate(_each_class(fit, result))
         step = max(len(classes), 1)
         shares = [_between(one, low[c::step], high[c::step]) for c, one in one_by_one]
         return np.stack(shares, axis=1).ravel()
@@ -252,9 +252,9 @@ def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -
     return Event(labels, words, low, high, lambda part: (rows(part), low, high), estimate, whole)
 
 
-def _each_class(fit: FitTables, found: Marginals) -> list[Marginals]:
-    """The marginals of each predictor: one of most models."""
-    return [tables.OnePredictor(found, c) for c in range(len(_classes(fit)))] or [found]
+def _each_class(fit: FitTables, result: Marginals) -> list[Marginals]:
+    """The marginals of each predictor."""
+    return [tables.OnePredictor(result, c) for c in range(len(_classes(fit)))] or [result]
 
 
 def _effect_rows(fit: FitTables, what: tuple[Any, ...]) -> tuple[list[Any], Callable[[FitTables], NewRows], list[str]]:
@@ -273,7 +273,7 @@ def _effect_rows(fit: FitTables, what: tuple[Any, ...]) -> tuple[list[Any], Call
 
 
 def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, options: Mapping[str, Any]) -> Event:
-    """E[y], or eta, at the rows of a table."""
+    """Events of E[y], or eta, at the rows of a table."""
     choice(_WHERE, "kind", kind, ("mean", "link"))
     if ends == [None, None]:
         raise problem(_WHERE, "rows without low or high", "a range, such as low=0.5", "Ask whether E[y] exceeds it.")
@@ -291,10 +291,10 @@ def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, op
             return new, low, high
         return new, *_eta_range(part, own, low, high)
 
-    def estimate(found: Marginals) -> np.ndarray:
+    def estimate(result: Marginals) -> np.ndarray:
         if kind == "link":
-            return _between(found, low, high)
-        return _between(found, *_eta_range(fit, asked, low, high))
+            return _between(result, low, high)
+        return _between(result, *_eta_range(fit, asked, low, high))
 
     index = asked.index[asked.there]
     name = "E[y]" if kind == "mean" else "eta"
@@ -304,7 +304,7 @@ def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, op
 def _eta_range(
     fit: FitTables, rows: predictions.PredictionRows, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Between which eta E[y | eta] is between low and high: by halving, E[y] rising or falling along eta."""
+    """The range of eta in which E[y | eta], which is monotone, is between low and high; by bisection."""
     likelihood = predictions.likelihood_at(fit, rows)
     h, rho = (to_numpy(v)[:, 0] for v in fit.solution.posterior.moments_at(rows.new))
     start, end = h - _REACH * np.sqrt(rho) - 1.0, h + _REACH * np.sqrt(rho) + 1.0
@@ -325,16 +325,16 @@ def _eta_range(
     return np.where(rises, out[0], out[1]), np.where(rises, out[1], out[0])
 
 
-def _between(found: Marginals, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """P(low < unknown < high) (M,) of marginals."""
+def _between(result: Marginals, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """P(low < unknown < high) (M,) under marginals."""
     far = np.nan_to_num(np.column_stack([low, high]), neginf=-1e300, posinf=1e300)
-    at = [np.where(np.abs(ends) < 1e300, to_numpy(found.cdf(ends)), ends > 0.0) for ends in far.T]
+    at = [np.where(np.abs(ends) < 1e300, to_numpy(result.cdf(ends)), ends > 0.0) for ends in far.T]
     return np.asarray(at[1] - at[0], dtype=np.float64)
 
 
 # -- over theta ---------------------------------------------------------------------------------------------
 def _mixed(fit: FitTables, parts: list[Any], each: list[EventBounds], effort: str) -> EventBounds:
-    """Of a mixture: weights within what bounds of the evidence leave of them, and events within their own."""
+    """Bounds for a mixture, from the bounds of the weights (by the evidences) and of the events at each point."""
     mixture = fit.mixture
     assert mixture is not None
     bounds = [proof_of(part, effort).bounds for part in parts]
@@ -351,9 +351,9 @@ def _mixed(fit: FitTables, parts: list[Any], each: list[EventBounds], effort: st
 
 
 def extreme_average(values: np.ndarray, weights: np.ndarray, least: bool) -> np.ndarray:
-    """The least, or largest, average (M,) of values (K, M) with weights each between two ends (K, 2).
+    """The smallest or largest average (M,) of values (K, M) under weights between bounds (K, 2).
 
-    The extreme has one end of every weight, the larger one for values beyond the average: one of K + 1 cuts.
+    At the extreme every weight is at a bound, the upper one for values beyond the average: one of K + 1 cases.
     """
     sign = 1.0 if least else -1.0
     weights = np.minimum(weights, _HEAVIEST)
@@ -369,13 +369,13 @@ def extreme_average(values: np.ndarray, weights: np.ndarray, least: bool) -> np.
 
 
 # -- words --------------------------------------------------------------------------------------------------
-def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndarray, str]:
-    """The best estimate that is not outside of the bounds, NaN where there is none, and what it is.
+def _estimate(fit: FitTables, event: Event, result: EventBounds) -> tuple[np.ndarray, str]:
+    """The best estimate within the bounds (NaN if there is none), and its name.
 
-    The middle of bounds that are nearer to each other than estimates are to the truth is one.
+    If the bounds are closer together than the error of estimates, it is their middle.
     """
-    nearly = found.upper - found.lower <= _NARROW
-    middle = 0.5 * (found.lower + found.upper)
+    nearly = result.upper - result.lower <= _NARROW
+    middle = 0.5 * (result.lower + result.upper)
     if nearly.all():
         return middle, ""
     if fit.mixture is not None or fit.answers is not None:
@@ -387,20 +387,20 @@ def _estimate(fit: FitTables, event: Event, found: EventBounds) -> tuple[np.ndar
         value = event.estimate(answers.at(new)) if answers.marginals_trusted else np.full(len(event.low), np.nan)
     else:
         return np.where(nearly, middle, np.nan), ""
-    outside = (value < found.lower - 1e-9) | (value > found.upper + 1e-9)
-    value = np.where(outside, np.nan, np.clip(value, found.lower, found.upper))
+    outside = (value < result.lower - 1e-9) | (value > result.upper + 1e-9)
+    value = np.where(outside, np.nan, np.clip(value, result.lower, result.upper))
     return np.where(nearly, middle, value), word
 
 
-def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndarray, word: str) -> Proved:
+def _written(fit: FitTables, event: Event, result: EventBounds, estimate: np.ndarray, word: str) -> Proved:
     import pandas as pd
 
     columns = {
         "low": event.low,
         "high": event.high,
-        "approximate": found.approximate,
-        "lower": found.lower,
-        "upper": found.upper,
+        "approximate": result.approximate,
+        "lower": result.lower,
+        "upper": result.upper,
         "estimate": estimate,
     }
     table = pd.DataFrame(columns, index=pd.Index(event.labels, tupleize_cols=False))
@@ -408,12 +408,12 @@ def _written(fit: FitTables, event: Event, found: EventBounds, estimate: np.ndar
         given = ", at these hyperparameters" if fit.theta.size else ""
     else:
         given = f", given the {len(fit.components)} values of the hyperparameters that the integration uses"
-    sentences = [f"{_sentence(event, found, estimate, word, k)}{given}." for k in range(len(event.words))]
+    sentences = [f"{_sentence(event, result, estimate, word, k)}{given}." for k in range(len(event.words))]
     return Proved(table, sentences)
 
 
-def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str, k: int) -> str:
-    low, high, lower, upper = event.low[k], event.high[k], found.lower[k], found.upper[k]
+def _sentence(event: Event, result: EventBounds, estimate: np.ndarray, word: str, k: int) -> str:
+    low, high, lower, upper = event.low[k], event.high[k], result.lower[k], result.upper[k]
     said = np.isfinite(estimate[k]) and upper - lower > _NARROW
     known = f"; estimated {_percent(estimate[k])} ({word})" if said else ""
     floor, ceiling = _percent(lower, -1), _percent(upper, 1)
@@ -434,7 +434,7 @@ def _sentence(event: Event, found: EventBounds, estimate: np.ndarray, word: str,
 
 
 def _percent(p: float, way: int = 0) -> str:
-    """In per cent with one place, or more near 0 and 100, rounded down, up or to the nearest."""
+    """A probability in per cent with one decimal, more near 0 and 100; rounded down, up or to the nearest."""
     near = min(p, 1.0 - p)
     if near < 1e-8:
         if p < 0.5:

@@ -1,8 +1,8 @@
 """The rows over which predictions are averaged: a reference grid, the cells of the data, or the rows of the data.
 
 "equal"        every combination of levels counts the same; numbers at their mean (emmeans' reference grid)
-"cells"        combinations of levels count as often as the data have them in the cell; numbers at their mean
-"population"   the rows of the data as they are, but for the columns that are asked about
+"cells"        combinations of levels are weighted by their frequency in the cell; numbers at their mean
+"population"   the rows of the data, with the requested columns changed
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .fit_tables import FitTables
 
 WEIGHTS = "equal", "cells", "population"
-_FEW = 10  # values of a column of numbers that are asked one by one; of more, three: the mean and an sd on either side
+_FEW = 10  # values of a number up to which each gets a row; with more, the mean and one sd on either side
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ReferenceGrid:
     ----------
     frame : data frame (M rows)
     cells : data frame (K rows)
-        What each average is for: a column for each that was asked for.
+        The values to which each average belongs, with a column for each requested one.
     average : sparse array (K, M)
         Rows sum to 1.
     """
@@ -47,7 +47,7 @@ class ReferenceGrid:
 
 
 def levels_of_factors(fit: FitTables) -> dict[Any, list[Any]]:
-    """The levels of each covariate that is a factor, is true or false, has two numbers, or chooses a curve."""
+    """The levels of each covariate that is a factor, boolean, has two values, or selects a curve."""
     model, out = fit.model, dict[Any, list[Any]]()
     known = model.fixed.expression.factors
     claimed = {
@@ -65,7 +65,7 @@ def levels_of_factors(fit: FitTables) -> dict[Any, list[Any]]:
 
 
 def values_of(fit: FitTables, where: str, name: Any, at: Mapping[Any, Any]) -> list[Any]:
-    """The values of a column for which averages are asked: those given, the levels, or some numbers."""
+    """The values of a column that get averages: those given, the levels, or some numbers."""
     if name in at:
         return list(dict.fromkeys(listed(at[name])))
     factors = levels_of_factors(fit)
@@ -88,7 +88,7 @@ def listed(values: Any) -> list[Any]:
 
 
 def _crossed(values: Mapping[Any, Sequence[Any]]) -> pd.DataFrame:
-    """Every combination, the last column fastest."""
+    """All combinations of the values, with the last column varying fastest."""
     import pandas as pd
 
     rows = list(itertools.product(*values.values()))
@@ -96,7 +96,7 @@ def _crossed(values: Mapping[Any, Sequence[Any]]) -> pd.DataFrame:
 
 
 def only_groups(fit: FitTables, name: Any, regions: bool = True) -> bool:
-    """Whether a column is that of groups, or of regions, and nothing else in the model."""
+    """Whether a column is used for groups (or regions) only."""
     fixed = name in fit.model.fixed.expression.names
     terms = [term for term in fit.model.sum.effects if name in term.columns]
     over = [t for t in terms if name in t.group_columns and (t.of_groups or (regions and t.over_regions))]
@@ -113,7 +113,7 @@ def grid(
     data: Table = None,
     own: bool = True,
 ) -> ReferenceGrid:
-    """The rows for the values ``asked`` of some columns, and of ``by``; ``at`` holds others at given values.
+    """The grid for the values ``asked`` of some columns and for those of ``by``; ``at`` fixes other columns.
 
     ``own``: rows need their groups; else a row whose group is missing counts as well.
     """
@@ -153,7 +153,7 @@ def _observed(
         rows = _crossed(rest)
         return rows, np.ones(len(rows))
     counts = fit.model.frame[named].value_counts().rename("n").reset_index()
-    counts = counts[counts["n"] > 0]  # categories list combinations that no row has
+    counts = counts[counts["n"] > 0]  # combinations of categories that occur
     rows = counts.merge(_crossed(rest), how="cross") if rest else counts
     return rows.drop(columns="n"), rows["n"].to_numpy(dtype=float)
 
@@ -161,7 +161,7 @@ def _observed(
 def _population(
     frame: pd.DataFrame, asked: Mapping[Any, Sequence[Any]], held: Mapping[Any, Sequence[Any]]
 ) -> pd.DataFrame:
-    """Rows of data, with other values of the columns asked for."""
+    """The rows of the data with the requested columns changed."""
     import pandas as pd
 
     values = {str(name): each for name, each in {**asked, **held}.items()}

@@ -79,5 +79,5 @@ def _places(fit: FittedModel) -> tuple[Any, ...]:
 
 def plot_variance(fit: FittedModel, ax: Any, interval: float) -> Any:
     """The shares of variance as bars."""
-    found = fit.variance_shares(interval=interval)
-    return plot_shares(list(found.index), found["share"], found["conf_low"], found["conf_high"], ax)
+    result = fit.variance_shares(interval=interval)
+    return plot_shares(list(result.index), result["share"], result["conf_low"], result["conf_high"], ax)

@@ -87,8 +87,8 @@ def observed_moments(fit: FittedModel, leave_one_out: bool) -> tuple[np.ndarray,
     """
     target, likelihood = fit.model.target, fit.found.likelihood
     if leave_one_out:
-        found = fit.loo()
-        h, rho = (to_numpy(each)[fit.model.kept] for each in (found.mean, found.variance))
+        result = fit.loo()
+        h, rho = (to_numpy(each)[fit.model.kept] for each in (result.mean, result.variance))
     else:
         h, rho = _eta(fit, False), np.zeros(target.y.shape)
     y, mean, variance = moments(likelihood, target.values, target.y, h, rho)

@@ -116,16 +116,16 @@ def _of_trials(fit: FittedModel, seen: np.ndarray, ax: Axes | None) -> Axes:
 R = TypeVar("R", LeaveOneOut, InformationCriterion, LeaveGroupOut, KFold)
 
 
-def over_rows(fit: FittedModel, found: R, *names: str) -> R:
+def over_rows(fit: FittedModel, result: R, *names: str) -> R:
     """The same result with some fields expanded to all rows of the data."""
     n, kept = len(fit.model.data_index), fit.model.kept
     out: dict[str, Any] = {}
     for name in names:
-        values: np.ndarray = np.asarray(to_numpy(getattr(found, name)))
+        values: np.ndarray = np.asarray(to_numpy(getattr(result, name)))
         blank = {"b": False, "i": -1}.get(values.dtype.kind, np.nan)
         out[name] = np.full((n, *values.shape[1:]), blank, dtype=values.dtype)
         out[name][kept] = values
-    return replace(found, **out)
+    return replace(result, **out)
 
 
 def over_data(fit: FittedModel, values: np.ndarray, name: str) -> pd.Series:
@@ -146,8 +146,8 @@ def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
             raise problem("loo", f"corrected marginals are not there: {better.status}", "loo(), by the cavity")
     if better is not None and better.leaves_one_out and fit.integrated is None:
         return over_rows(fit, better.loo(), "log_density", "mean", "variance", "pit", "pit_below", "trusted")
-    found = fit.solution if fit.integrated is None else fit.integrated
-    return over_rows(fit, found.loo(), "log_density", "mean", "variance")
+    result = fit.solution if fit.integrated is None else fit.integrated
+    return over_rows(fit, result.loo(), "log_density", "mean", "variance")
 
 
 def pit(fit: FittedModel) -> Pit:
@@ -155,10 +155,10 @@ def pit(fit: FittedModel) -> Pit:
     if fit.integrated is not None:
         return fit.integrated.pit()
     if fit.answers is not None and fit.answers.leaves_one_out:
-        found: LeaveOneOut = fit.answers.loo()
+        result: LeaveOneOut = fit.answers.loo()
     else:
-        found = fit.solution.loo()
-    return found.pit_stretches(fit.found.likelihood, fit.solution.y)
+        result = fit.solution.loo()
+    return result.pit_stretches(fit.found.likelihood, fit.solution.y)
 
 
 def information(fit: FittedModel) -> InformationCriterion:
@@ -166,8 +166,8 @@ def information(fit: FittedModel) -> InformationCriterion:
     mixed = fit.integrated
     alone = fit.solution.posterior if fit.answers is None else fit.answers
     parts = () if mixed is None else tuple(zip(mixed.weights, mixed.likelihoods, mixed.answers, strict=True))
-    found = waic(fit.found.likelihood, alone if mixed is None else mixed, fit.solution.y, parts)
-    return over_rows(fit, found, "log_density", "penalty", "flagged")
+    result = waic(fit.found.likelihood, alone if mixed is None else mixed, fit.solution.y, parts)
+    return over_rows(fit, result, "log_density", "penalty", "flagged")
 
 
 def groups_left_out(fit: FittedModel, by: Any, **options: Any) -> LeaveGroupOut:

@@ -38,10 +38,10 @@ def between_bounds(fit: FitTables) -> list[str]:
     closed = fit.found.likelihood.objective.conjugate or bool(fit.approximations)
     if closed or not answers(fit, "evidence_bounds"):
         return []
-    found = proof_at_hand(fit)
-    if found is None:
+    result = proof_at_hand(fit)
+    if result is None:
         return ["log evidence from above: fit.evidence_bounds()"]
-    return [evidence_in_words(fit, found)]
+    return [evidence_in_words(fit, result)]
 
 
 def _bound_in_words(fit: FitTables) -> str:
@@ -78,10 +78,10 @@ def summary(fit: FitTables) -> str:
     shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
-    found = fit.hyperparameters
-    if len(found):
+    result = fit.hyperparameters
+    if len(result):
         known = "by the evidence about its mode" if fit.integrated is None else "(value: the mode of all together)"
-        lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
+        lines += ["", f"hyperparameters, 95 % intervals {known}", _text(result)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(prior_table(model))]
     if fit.integrated is not None:

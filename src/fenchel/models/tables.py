@@ -41,7 +41,7 @@ _THETAS = 8192  # draws of theta for the table of hyperparameters of an integrat
 
 # -- tables of marginals ------------------------------------------------------------------------------------
 def marginal_table(
-    name: Any, labels: list[Any], found: Marginals, ratio: str | None, level: float = 0.95, n: Any = None
+    name: Any, labels: list[Any], unknowns: Marginals, ratio: str | None, level: float = 0.95, n: Any = None
 ) -> pd.DataFrame:
     """Table of mean, sd and interval of marginals, with a row for each of ``labels`` and an index called ``name``.
 
@@ -51,16 +51,16 @@ def marginal_table(
     pd = optional("effects", "pandas")
     if not 0.0 < level < 1.0:
         raise problem("effects", f"level = {level!r}", "a probability between 0 and 1")
-    mean, sd, ends = to_numpy(found.mean), to_numpy(found.sd), to_numpy(found.interval(level))
+    mean, sd, ends = to_numpy(unknowns.mean), to_numpy(unknowns.sd), to_numpy(unknowns.interval(level))
     columns = {"mean": mean, "sd": sd, "lower": ends[:, 0], "upper": ends[:, 1]}
     zero = (sd == 0.0) & (mean == 0.0)  # exactly 0, so on neither side of it
-    above = np.where(zero, 0.5, 1.0 - to_numpy(found.cdf(0.0)))
+    above = np.where(zero, 0.5, 1.0 - to_numpy(unknowns.cdf(0.0)))
     if ratio is None:
         columns["p_above_0"] = above
     else:
         short = initials(ratio)
         with np.errstate(over="ignore"):
-            columns[ratio] = np.exp(to_numpy(found.quantile(0.5)))
+            columns[ratio] = np.exp(to_numpy(unknowns.quantile(0.5)))
             columns[f"{short}_lower"], columns[f"{short}_upper"] = np.exp(ends).T
         columns["p_above_1"] = above
     if n is not None:
@@ -80,14 +80,14 @@ def initials(word: str) -> str:
     return "".join(part[0] for part in word.split("_"))
 
 
-def over_predictors(fit: FitTables, found: Marginals, table: Callable[[Marginals], pd.DataFrame]) -> pd.DataFrame:
+def over_predictors(fit: FitTables, unknowns: Marginals, table: Callable[[Marginals], pd.DataFrame]) -> pd.DataFrame:
     """A table of marginals; with a predictor for each class the tables of the classes are stacked."""
     import pandas as pd
 
     names = fit.model.reduction.predictors(fit.model)
     if not names:
-        return table(found)
-    each = {name: table(OnePredictor(found, c)) for c, name in enumerate(names)}
+        return table(unknowns)
+    each = {name: table(OnePredictor(unknowns, c)) for c, name in enumerate(names)}
     return pd.concat(each, names=["class"])
 
 
@@ -149,9 +149,9 @@ def coefficients(fit: FitTables, level: float = 0.95) -> pd.DataFrame:
     from .predictions import marginals
 
     names = names_of(fit.model)
-    found: Marginals = NormalMarginals(np.zeros(0), np.zeros(0))
+    unknowns: Marginals = NormalMarginals(np.zeros(0), np.zeros(0))
     if names:
-        found = marginals(fit, coefficient_rows)
+        unknowns = marginals(fit, coefficient_rows)
     ratio = fit.likelihood.ratio
 
     def table(one: Marginals) -> pd.DataFrame:
@@ -161,7 +161,7 @@ def coefficients(fit: FitTables, level: float = 0.95) -> pd.DataFrame:
             out.loc[INTERCEPT, [ratio, f"{short}_lower", f"{short}_upper", "p_above_1"]] = np.nan
         return out
 
-    return over_predictors(fit, found, table)
+    return over_predictors(fit, unknowns, table)
 
 
 def covariance(fit: FitTables) -> pd.DataFrame:
@@ -234,8 +234,8 @@ class Effects(Mapping[Any, Any]):
         n = None if codes is None else sum_.counts(fit.model.target.seen)[term.name][codes]
         errors = fit.engine.sd_errors(fit, design)
 
-        def table(found: Marginals) -> pd.DataFrame:
-            out = marginal_table(term.name, labels, found, fit.likelihood.ratio, n=n)
+        def table(unknowns: Marginals) -> pd.DataFrame:
+            out = marginal_table(term.name, labels, unknowns, fit.likelihood.ratio, n=n)
             out = out if errors is None else out.assign(sd_error=errors)
             if len(labels) and all(isinstance(label, tuple) for label in labels):
                 return out.set_axis(pd.MultiIndex.from_tuples(labels), axis=0)
@@ -305,11 +305,11 @@ def integrated_hyperparameters(fit: FitTables, mixture: Integrated) -> pd.DataFr
         return [row[2] for row in described_theta(fit, theta, level)]
 
     if shifts is None:
-        found = mixture.theta.of(ask, size=_THETAS)
+        unknowns = mixture.theta.of(ask, size=_THETAS)
     else:  # cutpoints at x = 0 have the uncertainty of the coefficients
-        found = mixture.theta.beside(ask, mixture.thetas, shifts, size=_THETAS)
-    lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
-    moments = {"mean": found.mean, "sd": found.sd, "median": middle}
+        unknowns = mixture.theta.beside(ask, mixture.thetas, shifts, size=_THETAS)
+    lower, middle, upper = unknowns.quantile([0.025, 0.5, 0.975]).T
+    moments = {"mean": unknowns.mean, "sd": unknowns.sd, "median": middle}
     return parameter_frame(rows, **moments, lower=lower, upper=upper)
 
 

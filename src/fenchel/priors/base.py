@@ -1,15 +1,15 @@
-"""The contract of a prior: all observations together, through one factorisation.
+"""The contract of a prior, of the prior bound to data, and of its factorisation.
 
 A ``Prior`` is what a user makes: z ~ N(mu, Sigma), eta = W z + offset. Bound to a data set it becomes ``Predictors``,
-and ``Predictors.at(lam)`` is one ``Factor`` that answers everything: log|B|, rho, the Newton direction, products,
-certificates, gradients, predictions, samples. With S = W Sigma W', Lam = diag(lam):
+and ``Predictors.at(lam)`` is a ``Factor``, from which everything is computed: log|B|, rho, Newton's direction,
+products, certificates, gradients, predictions, samples. With S = W Sigma W', Lam = diag(lam):
 
     B = I + Lam^1/2 S Lam^1/2,    Vt = W V W' = (S^-1 + Lam)^-1,    V = (Sigma^-1 + W' Lam W)^-1      eq:Vstar
 
-A prior of one's own needs ``Predictors.variance``, ``apply``, ``at`` and ``restrict``, and ``Factor.log_det``,
-``variance``, ``apply`` and ``sample``: the abstract ones. Everything else follows from these, its latents being its
-predictors; a prior that knows a quicker or a more exact way overrides it. What only some priors can answer is None,
-or refused, by default.
+A new prior needs the abstract methods ``Predictors.variance``, ``apply``, ``at`` and ``restrict``, and
+``Factor.log_det``, ``variance``, ``apply`` and ``sample``. Everything else follows from these, with the predictors as
+latents; a prior with a faster or more accurate way overrides it. What only some priors can compute is None or refused
+by default.
 
 Shapes. N observations with C predictors: mt, alpha, lam, rho are (N, C); potentials are (N, P). Predictors of one
 observation are independent a priori (C blocks) or correlated (one block of N*C rows, observation by observation).
@@ -36,18 +36,18 @@ from .row_covariances import SAME_LINE, Lines, RowCovariances
 
 Product = Callable[[Array], Array]
 Weights = list[Array]  # u of each block, with S alpha = X u
-EPS = 2.0**-53  # of one rounding to double precision
-_STEP = 2e-3  # of the largest change of log rho, in a difference: its error, extrapolated once, is 1e-11
+EPS = 2.0**-53  # relative error of one rounding to double precision
+_STEP = 2e-3  # largest change of log rho in a difference, whose error is 1e-11 after one extrapolation
 
 
 class Factor(ABC):
-    """One factorisation of the posterior precision at given lam."""
+    """The contract of a factorisation of the posterior precision at given lam."""
 
     predictors: Predictors
     lam: Array  # (N, C)
     log_det: float  # log |B|
-    own_latents: bool = False  # whether the latents are others than the predictors
-    definite: bool = True  # whether the posterior precision is positive definite on what constraints leave free
+    own_latents: bool = False  # whether the latents differ from the predictors
+    definite: bool = True  # whether the posterior precision is positive definite under the constraints
     covariances: type[RowCovariances] = RowCovariances  # how covariances of rows under q are computed
 
     @property
@@ -71,21 +71,21 @@ class Factor(ABC):
 
     @property
     def log_det_rounding(self) -> float:
-        """What rounding did to log|B|, as a root mean square: eps |diag(A^-1) o diag(A)| of the matrix A factorised.
+        """Root mean square rounding error of log|B|: eps |diag(A^-1) o diag(A)| for the factorised matrix A.
 
-        A Cholesky factor is exact for a matrix whose entries are off by about eps sqrt(A_ii A_jj).
+        A Cholesky factor is exact for a matrix whose entries differ from A by about eps sqrt(A_ii A_jj).
         """
         each = self.cavity * (1.0 + self.lam * self.predictors.variance)
         return EPS * float(np.sqrt(float(namespace(each).sum(each * each))))
 
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        """ds and dtau (N, P) of Newton's step. May use up the factor's memory; it comes back when asked for."""
+        """ds and dtau (N, P) of Newton's step. It may overwrite the factor, which is computed again if needed."""
         return iterated(self, system, OtherWeights(self, system), system.economical)
 
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v for v (N, C): -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
         xp, rho = namespace(v), self.variance
-        v = xp.where(rho > 0.0, v, xp.zeros_like(v))  # a row that constraints hold fast neither moves nor is moved
+        v = xp.where(rho > 0.0, v, xp.zeros_like(v))  # rows that constraints fix have no part in it
         scale = float(xp.max(xp.abs(v * rho)))
         if scale == 0.0:
             return 0.0 * v
@@ -99,40 +99,40 @@ class Factor(ABC):
 
     @property
     def nearly_uncoupled(self) -> bool:
-        """Whether rho is so small that the exact mode's means and variances hardly steer each other."""
+        """Whether rho is so small that means and variances hardly depend on each other in the exact mode."""
         return False
 
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
-        """v -> Vt v and v -> (Vt o Vt) v for v (N, C), while the context lasts; may use up the factor's memory.
+        """v -> Vt v and v -> (Vt o Vt) v for v (N, C), within the context; they may overwrite the factor.
 
-        ``economical`` allows diag(Vt)^2 in place of Vt o Vt where that is much cheaper.
+        ``economical`` allows diag(Vt)^2 in place of Vt o Vt if that is much cheaper.
         """
         yield self.apply, self.hadamard
 
     def certificate(self, residual: Array, d: Array) -> float:
         """At least 1/2 r' S r + 1/2 d' (Vt o S) d, the strong-concavity bound of the exact mode. r, d: (N, C).
 
-        This is its cheap form, 1/2 (sum |d| sqrt(rho S_nn))^2 for the last term.
+        This default is a cheap bound, with 1/2 (sum |d| sqrt(rho S_nn))^2 for the last term.
         """
         xp = namespace(d)
-        with np.errstate(over="ignore", invalid="ignore"):  # far out it may be infinite
+        with np.errstate(over="ignore", invalid="ignore"):  # far from the optimum it may be infinite
             spread = float(xp.sum(xp.abs(d) * xp.sqrt(self.variance * self.predictors.variance)))
             return 0.5 * float(xp.sum(residual * self.predictors.apply(residual))) + 0.5 * spread * spread
 
     def weights(self, v: Array) -> Weights | None:
-        """u of each block with Vt v = X u; None where only products with Vt are known."""
+        """u of each block with Vt v = X u; None if only products with Vt are known."""
         return None
 
     def weights_decrement(self, weights: Weights, alpha: Array) -> float:
-        """g' V g for g = Sigma^-1 u - X' alpha: what the means may still gain, twice; 0 where weights cannot tell."""
+        """g' V g for g = Sigma^-1 u - X' alpha: twice the possible gain from the means; 0 without weights."""
         return 0.0
 
     # -- derivatives of the evidence ---------------------------------------------------------------
     def covariance_adjoint(self, adjoints: list[Array]) -> list[Array] | None:
         """dP/dSigma of each block (L, L) at the optimum: 1/2 (a a' - W' Lam^1/2 B^-1 Lam^1/2 W), a = W' alpha.
 
-        None where the latents are the predictors, and Vt says it.
+        None if the latents are the predictors; it then follows from Vt.
         """
         if self.own_latents:
             got = "a sparse prior has no dense covariance to differentiate"
@@ -150,7 +150,7 @@ class Factor(ABC):
     def design_adjoint(self, everyone: Any, alpha: Array, lam: Array, mean: Array) -> list[Any]:
         """dP/dW of each block (R, L), on the pattern of a sparse W: -alpha m' - Lam W V.
 
-        For ``everyone`` with their alpha and lam (N, C), of whom this factor has seen those with a lam; m as latents.
+        ``everyone``: the predictors of all N observations with alpha and lam (N, C); this factor has the active ones.
         """
         got = f"{type(self.predictors).__name__} has no design of its own"
         raise problem("posterior.adjoint", got, "a prior with one")
@@ -161,15 +161,15 @@ class Factor(ABC):
         return self.covariances(self, sites)
 
     def latent_variance(self) -> Array:
-        """diag V: (L,) for one block, (L, C) for several; of a factor with latents of its own."""
+        """diag V: (L,) for one block, (L, C) for several; only if ``own_latents``."""
         raise NotImplementedError
 
     def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
-        """Draws of z - m: (size, L) for one block, (size, L, C) for several; of a factor with latents of its own."""
+        """Draws of z - m: (size, L) for one block, (size, L, C) for several; only if ``own_latents``."""
         raise NotImplementedError
 
     def latent_covariance(self) -> list[Array]:
-        """V of each block (L, L), where the latents are few enough for a full matrix."""
+        """V of each block (L, L), if there are few enough latents for a full matrix."""
         raise problem(
             "posterior.latent_covariance",
             "the covariance of sparse latents is a full matrix",
@@ -178,12 +178,12 @@ class Factor(ABC):
         )
 
     def joint_reduction(self, cross: Array) -> Array:
-        """What the data take off the joint covariance (M, M) of new rows, from Cov(eta*, z) (M, L)."""
+        """The reduction by the data of the covariance (M, M) of new rows, from Cov(eta*, z) (M, L)."""
         got = f"{type(self).__name__} with {self.predictors.n_predictors} predictors an observation"
         raise problem("posterior.predict_covariance", got, "a DenseCovariance prior and one predictor")
 
     def covariance(self) -> list[Array]:
-        """Vt, full: (N, N) of each block."""
+        """The full matrix Vt (N, N) of each block."""
         n, C = self.lam.shape
         joint = self.predictors.correlated
         blocks: list[Array] = []
@@ -211,15 +211,15 @@ def _no_precision() -> Exception:
 
 
 class Predictors(ABC):
-    """A prior bound to N observations of C predictors."""
+    """The contract of a prior that is bound to N observations of C predictors."""
 
     mt: Array  # (N, C)  W mu + offset
-    extra_variance: Array | float = 0.0  # c (N, C): variance of eta that the latents do not explain; q leaves it
-    correlated: bool = False  # whether the predictors of one observation are, a priori
-    small: bool = False  # whether its matrices are so small that BLAS does better on one thread
-    default_mean: float | None = None  # the prior mean of every eta, where it is one number
-    negative_sites: bool = False  # whether ``at`` takes lam < 0 where the posterior precision stays positive definite
-    draws_of: str = "eta"  # what draws of its posterior are made of: "eta", or "weights", "rows", "latents" of its kind
+    extra_variance: Array | float = 0.0  # c (N, C): prior variance of eta that the latents do not explain
+    correlated: bool = False  # whether the predictors of one observation are correlated a priori
+    small: bool = False  # whether its matrices are so small that BLAS is faster on one thread
+    default_mean: float | None = None  # the prior mean of every eta, if it is one number
+    negative_sites: bool = False  # whether ``at`` accepts lam < 0 if the posterior precision is positive definite
+    draws_of: str = "eta"  # the unknowns that posterior draws are made of: "eta", "weights", "rows" or "latents"
 
     @cached_property
     def n_observations(self) -> int:
@@ -240,14 +240,14 @@ class Predictors(ABC):
 
     @abstractmethod
     def at(self, lam: Array) -> Factor:
-        """The factorisation at lam (N, C) >= 0. Raises NotPositiveDefinite when rounding defeats it."""
+        """The factorisation at lam (N, C) >= 0; NotPositiveDefinite if it is singular up to rounding."""
 
     @abstractmethod
     def restrict(self, keep: np.ndarray) -> Predictors:
-        """The same prior seen by fewer observations (their indices)."""
+        """The same prior for the observations with indices ``keep``."""
 
     def through_rows(self, n: int) -> Predictors | None:
-        """An approximation by n of the rows that is good enough to start from, if there is one."""
+        """An approximation through n of the rows from which a fit can start; None if there is none."""
         return None
 
     @property
@@ -259,25 +259,25 @@ class Predictors(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not take negative sites")
 
     def row_covariance(self, rows: np.ndarray) -> np.ndarray:
-        """S of some rows (n, n), of one predictor an observation."""
+        """S of some rows (n, n), for one predictor per observation."""
         whole = self.at(0.0 * self.mt).covariance()[0]
         return np.asarray(to_numpy(whole)[np.ix_(rows, rows)])
 
     def lines(self, same: float = SAME_LINE) -> Lines:
-        """Observations that see the latents along one line, in groups; ``same``: how nearly."""
+        """Groups of observations whose rows of W are proportional up to the tolerance ``same``."""
         return Lines.labelled(np.arange(self.n_observations))
 
-    # -- weights: predictors whose latents are at hand have some -----------------------------------------
+    # -- weights u with S alpha = X u, for predictors that know their latents ----------------------------
     @property
     def n_weights(self) -> int | None:
-        """Weights of all blocks where they are few, so that a sample of many rows knows them nearly as well."""
+        """Number of weights of all blocks if they are few, so that a sample of many rows determines them; else None."""
         return None
 
     def weights_of(self, alpha: Array) -> Weights | None:
-        """u with S alpha = X u; None where only S is known.
+        """u with S alpha = X u; None if only S is known.
 
-        Few features: X = W R, u = X' alpha. A sparse precision: X = W, u = Q^-1 W' alpha. Under a wide prior u keeps
-        the digits that a sum over alpha cancels.
+        Few features: X = W R, u = X' alpha. A sparse precision: X = W, u = Q^-1 W' alpha. Under a wide prior u is more
+        accurate than sums over alpha, which cancel.
         """
         return None
 
@@ -286,7 +286,7 @@ class Predictors(ABC):
         raise NotImplementedError
 
     def weights_norm(self, weights: Weights) -> float:
-        """alpha' S alpha of the alpha behind u: u' u for few features, u' Q u for a sparse precision."""
+        """alpha' S alpha from u: u' u for few features, u' Q u for a sparse precision."""
         raise NotImplementedError
 
     # -- products and their rounding -------------------------------------------------------------------
@@ -296,22 +296,22 @@ class Predictors(ABC):
         return float(namespace(alpha).sum(alpha * S_alpha))
 
     def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
-        """What rounding did to alpha' S alpha, as a root mean square: eps sum alpha^2 S."""
+        """Root mean square rounding error of alpha' S alpha: eps sum alpha^2 S."""
         return EPS * float(namespace(alpha).sum(alpha * alpha * self.variance))
 
     def mean_rounding(self, alpha: Array) -> Array | None:
-        """What rounding of alpha does to S alpha (N, C), a root mean square; None where that is not cheaply known."""
+        """Root mean square error (N, C) of S alpha from the rounding of alpha; None if it is expensive to compute."""
         return None
 
     def variance_of(self, rows: np.ndarray, factor: Any, lam: Array) -> Array:
-        """diag(W V W') of some observations (M, C) under a factor fitted to others; ``lam`` of all, 0 at these."""
+        """diag(W V W') (M, C) of some observations under a factor of the others; ``lam`` (N, C) is 0 at these."""
         rho = self.at(lam).variance
         these: Array = namespace(rho).take(rho, asarray_index(rows, rho), axis=0)
         return these
 
-    # -- latents: the predictors themselves, unless a prior knows others -------------------------------
+    # -- latents: by default the predictors themselves -------------------------------------------------
     def as_latents(self, x: Array) -> Array:
-        """(..., N, C) in the shape of latents: (..., N), (..., N*C) for correlated predictors, else as it is."""
+        """Reshape (..., N, C) to latents: (..., N), (..., N * C) for correlated predictors, else unchanged."""
         one, shape = self.n_predictors == 1, tuple(x.shape[:-2])
         return namespace(x).reshape(x, (*shape, -1)) if one or self.correlated else x
 
@@ -327,17 +327,17 @@ class Predictors(ABC):
     def latent_shift(self, alpha: Array, weights: Weights | None = None) -> Array:
         """Sigma W' alpha: (L,) or (L, C). The posterior mean of z is mu minus this (eq:mstar).
 
-        From the weights of alpha where they are known more exactly than alpha itself.
+        It is computed from ``weights``, if they are known more accurately than alpha.
         """
         return self.as_latents(self.apply(alpha))
 
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """Where to predict: rows of W, or a covariance with the latents z and the prior's moments there.
+    """New rows to predict: rows of W, or their prior covariance with the latents and prior moments.
 
-    ``posterior.at(new)`` and ``posterior.predict(new)`` take it: ``posterior.at(family.new_rows(theta, X))``. Users may
-    name its fields instead: ``posterior.at(design=...)``.
+    ``posterior.at(new)`` and ``posterior.predict(new)`` take one, such as ``family.new_rows(theta, X)``, or its fields:
+    ``posterior.at(design=...)``.
     """
 
     design: Any = None  # (M, L)
@@ -346,56 +346,56 @@ class NewRows:
     mean: Any = None  # (M,) or (M, C): E[eta*] a priori, with cross
     offset: Any = 0.0
     extra_variance: Any = 0.0  # (M,) or (M, C): variance of eta* beyond what the latents explain
-    mean_only: bool = False  # no variance is wanted, and none is computed
+    mean_only: bool = False  # whether the variance is not computed
 
 
 @runtime_checkable
 class PredictsNewRows(Protocol):
-    """Predictors that know their latents, and so what any new row sees of them."""
+    """Predictors that know their latents, and can therefore predict any new row."""
 
     def predict(
         self, factor: Any, alpha: Array, new: NewRows, weights: Weights | None = None
     ) -> tuple[Array, Array | None]:
-        """Mean and variance (M, C) of W* z + offset* at new rows; None for a variance that was not wanted."""
+        """Mean and variance (M, C) of W* z + offset* at new rows; the variance is None with ``mean_only``."""
 
 
 class Prior(ABC):
-    """z ~ N(mu, Sigma), eta = W z + offset."""
+    """The contract of a prior z ~ N(mu, Sigma), eta = W z + offset."""
 
     @property
     @abstractmethod
     def n_rows(self) -> int:
-        """Rows of W."""
+        """Number of rows of W."""
 
     @abstractmethod
     def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
-        """Meet N observations of C predictors; ``coupled`` when the likelihood couples those of one observation."""
+        """Bind to N observations of C predictors; ``coupled``: the likelihood couples those of one observation."""
 
     @property
     def like(self) -> Array:
-        """Any array of the prior: where it lives, the whole computation lives."""
+        """An array of the prior; the whole computation uses its library and device."""
         return HOST
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
-        """Small priors of every shape this class supports: the contract tests run on them."""
+        """Small priors of every shape that this class supports, for the contract tests."""
         return []
 
 
-# -- How the evidence changes with the prior -----------------------------------------------------
+# -- Derivatives of the elbo with respect to the prior -------------------------------------------
 @dataclass(frozen=True)
 class PriorAdjoint:
-    """The derivatives of P in the prior, at the optimum of q; each is computed when it is read, and not kept.
+    """The derivatives of the elbo P with respect to the prior, at the optimum; each is computed when it is read.
 
         dP/dmu = -W' alpha,    dP/dSigma = 1/2 (W' alpha alpha' W - W' Lam^1/2 B^-1 Lam^1/2 W),    dP/dc = -lam/2
         dP/dQ = 1/2 (Sigma - V - (m-mu)(m-mu)'),    dP/dW = -alpha m' - Lam W V
 
-    By the envelope theorem nothing is differentiated through the fit. Its error is the square root of the gap.
-    One array for each block: one where predictors share their latents, C where they have latents of their own.
+    By the envelope theorem the fit itself is not differentiated. The error is of the order of the square root of the
+    gap. There is one array for each block: one block if predictors share their latents, C if each has its own.
     """
 
-    predictors: Predictors  # of all observations
-    factor: Factor  # of those in ``active``
+    predictors: Predictors  # all observations
+    factor: Factor  # the observations in ``active``
     active: np.ndarray
     sites: tuple[Array, Array]  # alpha, lam of all observations (N, C)
     find_weights: Callable[[], Weights | None]
@@ -413,7 +413,7 @@ class PriorAdjoint:
         return [self._by_products(adjoints)] if found is None else found
 
     def _by_products(self, adjoints: list[Array]) -> Array:
-        """1/2 (alpha alpha' - Lam + Lam Vt Lam) of any prior, whose latents are its predictors."""
+        """1/2 (alpha alpha' - Lam + Lam Vt Lam), for a prior whose latents are its predictors."""
         if len(adjoints) > 1:
             wanted = "one, or a covariance_adjoint of the factor"
             raise problem("posterior.adjoint", "several predictors an observation", wanted)
@@ -427,7 +427,7 @@ class PriorAdjoint:
     def precision(self) -> list[Any]:
         """dP/dQ of each block on its pattern: dP/dtheta is the sum of its products with dQ/dtheta, entry by entry.
 
-        Under constraints the precision is free on their complement only; what dQ does beyond it does not count.
+        Under constraints only the part of dQ on their complement counts.
         """
         return self.factor.precision_adjoint(self.predictors.adjoints(self.sites[0]))
 
@@ -446,5 +446,5 @@ class PriorAdjoint:
 
     @property
     def extra(self) -> Array:
-        """dP/dc (N, C), c the variance of eta that the latents do not explain."""
+        """dP/dc (N, C), for the variance c of eta that the latents do not explain."""
         return -0.5 * self.sites[1]

@@ -240,9 +240,9 @@ class DenseClassesFactor(ClassesFactor):
         return self.joint.latent_covariance()
 
     def covariance_adjoint(self, adjoints: list[Array]) -> list[Array]:
-        found = self.joint.covariance_adjoint([np.concatenate(adjoints)])[0]
-        L = found.shape[0] // self.copies
-        return [found[k * L : (k + 1) * L, k * L : (k + 1) * L] for k in range(self.copies)]
+        result = self.joint.covariance_adjoint([np.concatenate(adjoints)])[0]
+        L = result.shape[0] // self.copies
+        return [result[k * L : (k + 1) * L, k * L : (k + 1) * L] for k in range(self.copies)]
 
 
 class SparseClassesFactor(ClassesFactor):
@@ -257,9 +257,9 @@ class SparseClassesFactor(ClassesFactor):
         return np.asarray(self.joint.parts[0].solve(b))
 
     def precision_adjoint(self, adjoints: list[Array]) -> list[sp.csc_array]:
-        found = self.joint.precision_adjoint([np.concatenate(adjoints)])[0]
-        L = found.shape[0] // self.copies
-        return [sp.csc_array(found[k * L : (k + 1) * L, k * L : (k + 1) * L]) for k in range(self.copies)]
+        result = self.joint.precision_adjoint([np.concatenate(adjoints)])[0]
+        L = result.shape[0] // self.copies
+        return [sp.csc_array(result[k * L : (k + 1) * L, k * L : (k + 1) * L]) for k in range(self.copies)]
 
     def precision_curvature(self, adjoints: list[Array], slopes: list[sp.csc_array]) -> tuple[np.ndarray, np.ndarray]:
         eye = sp.eye_array(self.copies)

@@ -1,7 +1,7 @@
-"""What both engines share: C independent blocks of N rows, or one block of N*C correlated rows.
+"""Base classes of both engines: C independent blocks of N rows, or one block of N * C correlated rows.
 
 A block b holds the predictors ``groups[b]``; its vectors are (N, C)[:, group] flattened observation by observation.
-``Latents`` is the Gaussian z ~ N(mu, Sigma) of a block, ``Seen`` what all observations see of it through the rows of W.
+``Latents`` is the Gaussian z ~ N(mu, Sigma) of a block, ``Seen`` has the latents and designs W of all blocks.
 
 New rows of a fitted prior are given by a design or by covariances with the latents:
 
@@ -30,7 +30,7 @@ from .row_covariances import SAME_LINE, Lines, lines_of_design
 T = TypeVar("T")
 
 _WHERE = "posterior.predict"
-_LOST = 1e-6  # of a prior variance: a posterior one below minus this is no rounding
+_LOST = 1e-6  # a posterior variance below minus this share of the prior one is not a rounding error
 
 
 def new_rows(new: NewRows, n_latents: int, n_blocks: int, width: int, like: Array) -> tuple[list[Any], int]:
@@ -60,7 +60,7 @@ def new_rows(new: NewRows, n_latents: int, n_blocks: int, width: int, like: Arra
 def assembled(
     predictors: Predictors, new: NewRows, mean: Array, spread: Array | None, lost: float = 0.0
 ) -> tuple[Array, Array | None]:
-    """Mean and variance (M, C) from W* m and its variance, or from what the latents say and how much they know."""
+    """Mean and variance (M, C) from W* m and its variance, or from the reduction of a prior variance."""
     mean = mean + _per_row(predictors, "offset", new.offset, mean.shape[0])
     extra = 0.0 if new.mean_only else _per_row(predictors, "extra_variance", new.extra_variance, mean.shape[0])
     if new.design is not None:
@@ -92,7 +92,7 @@ def assembled(
 
 
 def _per_row(predictors: Predictors, name: str, value: Any, m: int) -> Array:
-    """A number, (M,) or (M, C) as (M, C) on the prior's device."""
+    """Expand a number, (M,) or (M, C) to (M, C) on the device of the prior."""
     C = predictors.n_predictors
     out = finite(_WHERE, name, numeric(_WHERE, name, value if namespace(value) is np else to_numpy(value)))
     if name.endswith("variance") and (out < 0.0).any():
@@ -105,7 +105,7 @@ def _per_row(predictors: Predictors, name: str, value: Any, m: int) -> Array:
 
 
 def predicted(factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array | None]:
-    """The same of any prior, whose latents are its predictors: by one product with Vt for each new row."""
+    """Predictions for a prior whose latents are its predictors: one product with Vt for each new row."""
     predictors, lam = factor.predictors, factor.lam[:, 0]
     if predictors.n_predictors > 1:
         got = f"{type(predictors).__name__} has {predictors.n_predictors} predictors an observation"
@@ -128,7 +128,7 @@ def predicted(factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array 
 
 
 class Latents:
-    """z ~ N(mu, Sigma): mu (L,), Sigma as a vector (L,) of independent latents or a matrix (L, L)."""
+    """Latents z ~ N(mu, Sigma): mu (L,), and Sigma as a vector (L,) of variances or a matrix (L, L)."""
 
     def __init__(self, mean: Array, Sigma: Array) -> None:
         self.mean, self.Sigma = mean, Sigma
@@ -174,7 +174,7 @@ class Latents:
         return Scaled(array_design(W.times(R)), namespace(R).ones_like(R[0, :]))
 
     def whiten_cross(self, cross: Array) -> Array:
-        """X* with X* u = the part of eta* that the latents explain, from Cov(eta*, z) (M, L)."""
+        """X* such that X* u is the part of eta* that the latents explain, from Cov(eta*, z) (M, L)."""
         R, xp = self.root, namespace(cross)
         if R.ndim == 1:
             return cross / xp.where(R > 0.0, R, xp.ones_like(R))[None, :]
@@ -188,7 +188,7 @@ class Latents:
 
 
 class Blocks:
-    """Moves vectors between (N, C) and the blocks' own flat form."""
+    """Converts vectors between (N, C) and one flat vector for each block."""
 
     def __init__(self, n_observations: int, groups: Sequence[tuple[int, ...]]) -> None:
         self.n, self.groups = n_observations, list(groups)
@@ -204,7 +204,7 @@ class Blocks:
         return [x[:, group[0]] for group in self.groups]
 
     def join(self, parts: Sequence[Array]) -> Array:
-        """One flat (R,) a block -> (N, C)."""
+        """One flat (R,) for each block -> (N, C)."""
         if self.n_predictors == 1:
             return parts[0][:, None]
         xp = namespace(parts[0])
@@ -216,7 +216,7 @@ class Blocks:
         return layout == tuple(range(self.n_predictors))
 
     def split_potentials(self, x: Array, layout: tuple[int, ...]) -> list[Array]:
-        """(N, P) -> one flat vector a block: its rows once for each potential they have."""
+        """(N, P) -> one flat vector for each block, with each row once for each of its potentials."""
         if self._plain(layout):
             return self.split(x)
         xp = namespace(x)
@@ -234,11 +234,11 @@ class Blocks:
 
 
 class BlockFactor(Factor):
-    """What a factorisation in blocks answers the same way in either space."""
+    """Base class of factorisations in blocks, in either space."""
 
     predictors: LatentPredictors
     blocks: Blocks
-    parts: Sequence[Any]  # of each block
+    parts: Sequence[Any]  # the factor of each block
     own_latents = True
 
     @abstractmethod
@@ -251,7 +251,7 @@ class BlockFactor(Factor):
 
     @abstractmethod
     def design_covariance(self, designs: Sequence[Design]) -> list[Any]:
-        """W V of each block (R, L), for rows W that may be others than its own; on the pattern of a sparse W."""
+        """W V of each block (R, L), for any rows W; on the pattern of a sparse W."""
 
     @abstractmethod
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
@@ -262,16 +262,16 @@ class BlockFactor(Factor):
         """``sample_latents`` of each block: (L, size)."""
 
     def of_parts(self, one: Callable[..., Array], *vectors: Array) -> Array:
-        """``one(part, x, ...)`` of each block and its part of vectors (N, C), as (N, C)."""
+        """Apply ``one(part, x, ...)`` to each block and its part of vectors (N, C); the result is (N, C)."""
         each = zip(self.parts, *map(self.blocks.split, vectors), strict=True)
         return self.blocks.join([one(*some) for some in each])
 
     def _by_observation(self, flat: Sequence[Array]) -> Array:
-        """One flat vector a block over M new observations -> (M, C)."""
+        """One flat vector for each block over M new observations -> (M, C)."""
         return Blocks(flat[0].shape[0] // len(self.blocks.groups[0]), self.blocks.groups).join(flat)
 
     def reduction(self, cross: Sequence[Array]) -> Array:
-        """How much the data reduce the variance of new predictors (M, C), from Cov(eta*, z) (M, L) of each block."""
+        """The reduction (M, C) of the variance of new predictors by the data, from Cov(eta*, z) (M, L)."""
         return self._by_observation(self.reduction_blocks(cross))
 
     def variance_at(self, designs: Sequence[Design]) -> Array:
@@ -305,7 +305,7 @@ class BlockFactor(Factor):
 
 
 def made_once(make: Callable[..., T], *parts: Sequence[Any]) -> list[T]:
-    """``make`` of the parts of each block; blocks whose parts are the same objects share what is made."""
+    """Call ``make`` with the parts of each block; blocks with identical parts share the result."""
     made: dict[tuple[int, ...], T] = {}
     out = []
     for each in zip(*parts, strict=True):
@@ -318,17 +318,17 @@ def made_once(make: Callable[..., T], *parts: Sequence[Any]) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Latents as observations see them: one (latents, W) for each block."""
+    """The latents and the design W of each block, with offset and extra variance."""
 
     blocks: Blocks
     latents: list[Latents]
     designs: list[Design]
     offset: Array  # (N, C)
     extra_variance: Array | float  # (N, C), or 0
-    default_mean: float | None  # mu, where it is one number
+    default_mean: float | None  # mu, if it is one number
 
     def take(self, keep: np.ndarray) -> tuple[Seen, np.ndarray]:
-        """By the observations ``keep`` alone, and the row indices of a block for them: groups are equally wide."""
+        """The part for the observations ``keep``, and their row indices in a block (blocks are equally wide)."""
         m = len(self.blocks.groups[0])
         rows = (keep[:, None] * m + np.arange(m)[None, :]).ravel()
         xp, index, c = namespace(self.offset), asarray_index(keep, self.offset), self.extra_variance
@@ -343,7 +343,7 @@ class Seen:
 
 
 def _seen_mean(W: Design, mean: Array) -> Array:
-    """W mean; of a mean of zero without a pass over W."""
+    """W mean; 0 without a pass over W if the mean is 0."""
     if is_numpy(mean) and not mean.any():
         return np.zeros(W.shape[0])
     return W.times(mean)
@@ -368,7 +368,7 @@ class LatentPredictors(Predictors):
     def restrict(self, keep: np.ndarray) -> LatentPredictors: ...
 
     def columns(self, parts: Sequence[Array]) -> Array:
-        """Latent vectors: (L,) for one block, (L, C) for several."""
+        """Join vectors of latents: (L,) for one block, (L, C) for several."""
         return parts[0] if len(parts) == 1 else namespace(parts[0]).stack(list(parts), axis=1)
 
     def latent_mean(self) -> Array:
@@ -382,11 +382,11 @@ class LatentPredictors(Predictors):
         return self.columns(self._shifts(alpha, weights))
 
     def shifts_of(self, weights: Weights) -> list[Array]:
-        """Sigma W' alpha of each block (L,), which moves the mean of z, from the weights of alpha."""
+        """Sigma W' alpha of each block (L,), the shift of the mean of z, from the weights of alpha."""
         raise NotImplementedError
 
     def _shifts(self, alpha: Array, weights: Weights | None) -> list[Array]:
-        """The same from alpha where there are no weights."""
+        """The same from alpha if there are no weights."""
         if weights is not None:
             return self.shifts_of(weights)
         return [z.covariance_times(a) for z, a in zip(self.latents, self.adjoints(alpha), strict=True)]  # eq:mstar
@@ -414,7 +414,7 @@ class LatentPredictors(Predictors):
         spread = None
         if not new.mean_only:
             spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
-        # rounding may add eps lam S to the share of a prior variance that the data take away
+        # rounding may add eps lam S to the reduction of a prior variance
         scale = float(namespace(alpha).max(factor.lam * factor.predictors.variance)) if new.cross is not None else 0.0
         return assembled(self, new, Blocks(m, self.blocks.groups).join(means), spread, 1e3 * EPS * scale)
 

@@ -311,7 +311,7 @@ class Pattern:
 
     def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Where the entries (row, column) stand in the union."""
-        found, missing = places_in(self.indptr, self.indices, rows, columns)
+        result, missing = places_in(self.indptr, self.indices, rows, columns)
         if missing.any():
             row, column = int(rows[missing][0]), int(columns[missing][0])
             raise problem(
@@ -320,7 +320,7 @@ class Pattern:
                 "values on the pattern of the first precision, zeros stored where needed",
                 "Make a new SparsePrecision for a new pattern.",
             )
-        return found.astype(np.int32) if self.indices.size < 2**31 else found
+        return result.astype(np.int32) if self.indices.size < 2**31 else result
 
     def _entries_of(self, Q: Any) -> np.ndarray:
         """Where the entries of Q, a canonical csc array, stand in the union."""
@@ -361,11 +361,11 @@ class Pattern:
         A Gaussian likelihood asks for the same at its start, for Newton's step and where that ends.
         """
         last = self._last
-        found = None if last is None or not np.array_equal(last[0], weight) else last[1]()
-        if found is None:
-            found = self._weighted(weight)
-            self._last = np.array(weight), weakref.ref(found)
-        return found
+        result = None if last is None or not np.array_equal(last[0], weight) else last[1]()
+        if result is None:
+            result = self._weighted(weight)
+            self._last = np.array(weight), weakref.ref(result)
+        return result
 
     def lowered_factor(self, weight: np.ndarray) -> Factorisation:
         """A factor of A = Q + W' diag(weight) W less what rounding can do: n eps sqrt(A_ii A_jj) in each entry of L."""

@@ -69,13 +69,13 @@ class Woodbury(CheapCurvature):
         if system.slack is not None:
             total = (system.slack + xp.sum(share, axis=1))[:, None]
             choices.append(share.shape[1] * share * (1.0 - share / total))
-        found = []
+        result = []
         for D in choices:
             D = system.to_predictors(system.slope**2 * D)
             ratio = D * factor.variance / xp.where(lam > 0.0, lam, xp.ones_like(lam))
             none = xp.zeros_like(lam)
-            found.append(xp.where(lam > 0.0, ratio, xp.where(D > 0.0, none + xp.inf, none)))
-        return 0.5 * min(float(xp.max(x)) for x in found)
+            result.append(xp.where(lam > 0.0, ratio, xp.where(D > 0.0, none + xp.inf, none)))
+        return 0.5 * min(float(xp.max(x)) for x in result)
 
     def _coupled_gram(self, signed: Array, weight: Array, total: Array) -> Array:
         """X' Jt X across the blocks of a softmax; it is symmetric, so half of it is computed."""

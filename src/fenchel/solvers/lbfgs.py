@@ -103,13 +103,13 @@ def descend(
     while True:
         d = -two_loop(g, pairs)
         first = 1.0 if pairs else min(1.0, 1.0 / max(1e-300, float(np.abs(g).max())))
-        found = search.along(landscape, (x, point, g), d, first)
-        if found is None and pairs:
+        result = search.along(landscape, (x, point, g), d, first)
+        if result is None and pairs:
             pairs.clear()  # once more, along the gradient
             continue
-        if found is None:
+        if result is None:
             return
-        (x_new, point, g_new), step = found
+        (x_new, point, g_new), step = result
         dx, dg = x_new - x, g_new - g
         if dx @ dg > 1e-12 * np.sqrt((dx @ dx) * (dg @ dg)):
             pairs.append((dx, dg))

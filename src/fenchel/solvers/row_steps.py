@@ -109,11 +109,11 @@ class RowSteps:
             if (ending := stopping.steered(point, promise)) is not None:
                 point.ahead = ahead
                 return point, ending, n
-            found = None if promise > SLOW * before else self.step(problem, ahead, point.rho, steers)
-            if found is None or found.elbo < point.elbo - _ROUNDING * abs(point.elbo):
+            result = None if promise > SLOW * before else self.step(problem, ahead, point.rho, steers)
+            if result is None or result.elbo < point.elbo - _ROUNDING * abs(point.elbo):
                 point.prove(stopping.tol)
                 return point, None, n
-            point, before, n = found, promise, n + 1
+            point, before, n = result, promise, n + 1
 
 
 def common_level(likelihood: Likelihood, rows: Rows, mean: Array) -> float:
