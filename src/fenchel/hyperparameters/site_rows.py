@@ -36,7 +36,7 @@ ROUNDING = 1e-11  # of |P|: a fall that is none
 SOLVERS = ("newton", "coupled newton")  # that a user did not ask for
 WEAK = 1e-6  # lam K_nn that a site has at least, lest rounding show: what P falls short by is the square of it
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
-LONGEST_SHIFT = 2.0  # of a site by extrapolation, in log lam
+LONGEST_SHIFT = 2.0  # of a fit by extrapolation, in log rho or log lam
 
 
 class SitePlace(NamedTuple):
@@ -59,9 +59,9 @@ class SitePoint:
             L = dense.cholesky(dense.scaled_plus_identity(K, self.root, np.empty_like(K)))
         except dense.NotPositiveDefinite:
             return
-        log_det, Linv = dense.log_det(L), dense.triangular_inverse(L)
-        self.rho: Any = (1.0 - dense.column_squares(Linv)) / lam
-        self.Binv: Any = dense.inverse_from(Linv)
+        log_det = dense.log_det(L)
+        self.Binv: Any = dense.inverse_from(dense.triangular_inverse(L))
+        self.rho: Any = (1.0 - np.diagonal(self.Binv)) / lam
         if b is not None:  # beta = lam h - b,  h = mt + Vt (b - lam mt)
             Kv = dense.multiply_symmetric(K, lam * owner.mt - b)
             inner = self.root * dense.multiply_symmetric(self.Binv, self.root * Kv)
@@ -96,7 +96,7 @@ class SiteRows:
         self.mt = to_numpy(prior.bind(len(self.weight), 1, False).mt)[:, 0]
         family._known = None  # its matrix leaves before others are made
         del prior
-        self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and b and log lam one after the other
+        self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and what names the fit there (``_names``)
         self.allowed = LOOSEST  # nats that the next fit may leave
         self.n_evaluations = self.n_newton = 0
 
@@ -105,21 +105,38 @@ class SiteRows:
         out = self.bound.loss(h[:, None], rho[:, None], self.rows)
         return Loss(*(self.weight * each for each in out)) if self.weighted else out
 
+    def _names(self, point: SitePoint) -> np.ndarray:
+        """What changes smoothly with theta (2 N,): h and log rho, of a convex bound b and log lam of its sites.
+
+        h and rho are those of the latents, and hardly depend on how a likelihood turns them into sites. Where a convex
+        bound has hardly any lam left, it falls by several orders as rho moves by a tenth.
+        """
+        if not self.bound.convex:
+            return np.concatenate([point.h, np.log(point.rho)])
+        lam = np.maximum(point.loss.lam, FLOOR * point.lam)
+        return np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
+
     def _start(self, theta: np.ndarray, K: Array) -> tuple[Any, Any]:
         """b and lam on the plane through the last fits, or by the slopes at the prior mean."""
+        n = len(self.mt)
         if not self.known:
-            loss = self.loss(self.mt, np.minimum(np.diagonal(K), 1.0))
-            return np.asarray(loss.lam * self.mt - loss.alpha), np.asarray(loss.lam)
-        here, sites = self.known[-1]
+            return self._sites(self.mt, np.minimum(np.diagonal(K), 1.0))
+        here, names = self.known[-1]
         if len(self.known) > 1:
             steps = np.array([there - here for there, _ in self.known[:-1]])
             gram = steps @ steps.T
             gram.flat[:: len(gram) + 1] += FLAT_DIRECTION**2 * gram.trace()
             shares = np.linalg.solve(gram, steps @ (theta - here))
-            shift = shares @ np.array([other - sites for _, other in self.known[:-1]])
-            sites = sites + np.clip(shift, -LONGEST_SHIFT, LONGEST_SHIFT)
-        b, log_lam = sites[: len(self.mt)], sites[len(self.mt) :]
-        return b, np.exp(log_lam)
+            shift = shares @ np.array([other - names for _, other in self.known[:-1]])
+            shift[n:] = np.clip(shift[n:], -LONGEST_SHIFT, LONGEST_SHIFT)
+            names = names + shift
+        first, second = names[:n], np.exp(names[n:])
+        return (first, second) if self.bound.convex else self._sites(first, second)
+
+    def _sites(self, h: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """b and lam of the sites whose slopes are those at h and rho."""
+        loss: Any = self.loss(h, rho)
+        return loss.lam * h - loss.alpha, loss.lam
 
     def _climbed(self, K: Array, point: SitePoint) -> SitePoint:
         """From a point to where no more than ``allowed`` is missing; ``ValueError`` where it fails."""
@@ -167,10 +184,8 @@ class SiteRows:
         self.n_evaluations += 1
         b, lam = self._start(theta, K)
         point = self._climbed(K, SitePoint(self, K, b, lam, lam))
-        lam = np.maximum(point.loss.lam, FLOOR * point.lam)
-        sites = np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
         others = [each for each in self.known if np.any(each[0] != theta)]
-        self.known = [*others[-theta.size :], (np.array(theta), sites)]
+        self.known = [*others[-theta.size :], (np.array(theta), self._names(point))]
         G = dense.symmetrised(dense.scale_symmetric(point.Binv, point.root))
         G *= -0.5
         G += (0.5 * point.beta)[:, None] * point.beta
