@@ -36,6 +36,8 @@ ROUNDING = 1e-11  # of |P|: a fall that is none
 SOLVERS = ("newton", "coupled newton")  # that a user did not ask for
 WEAK = 1e-6  # lam K_nn that a site has at least, lest rounding show: what P falls short by is the square of it
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
+LEAST_SEEN = 1e-6  # of the curvature that was known along a step: below it a step says nothing
+LEAST_KEPT = 0.2  # of that curvature, where a step shows less
 LONGEST_SHIFT = 2.0  # of a fit by extrapolation, in log rho or log lam
 
 
@@ -98,6 +100,7 @@ class SiteRows:
         del prior
         self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and what names the fit there (``_names``)
         self.allowed = LOOSEST  # nats that the next fit may leave
+        self.before: SitePlace | None = None  # the last evaluation
         self.n_evaluations = self.n_newton = 0
 
     def loss(self, h: Array, rho: Array) -> Loss:
@@ -116,11 +119,8 @@ class SiteRows:
         lam = np.maximum(point.loss.lam, FLOOR * point.lam)
         return np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
 
-    def _start(self, theta: np.ndarray, K: Array) -> tuple[Any, Any]:
-        """b and lam on the plane through the last fits, or by the slopes at the prior mean."""
-        n = len(self.mt)
-        if not self.known:
-            return self._sites(self.mt, np.minimum(np.diagonal(K), 1.0))
+    def _foreseen(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """h and rho, or b and lam, on the plane through the last fits."""
         here, names = self.known[-1]
         if len(self.known) > 1:
             steps = np.array([there - here for there, _ in self.known[:-1]])
@@ -128,10 +128,18 @@ class SiteRows:
             gram.flat[:: len(gram) + 1] += FLAT_DIRECTION**2 * gram.trace()
             shares = np.linalg.solve(gram, steps @ (theta - here))
             shift = shares @ np.array([other - names for _, other in self.known[:-1]])
+            n = len(self.mt)
             shift[n:] = np.clip(shift[n:], -LONGEST_SHIFT, LONGEST_SHIFT)
             names = names + shift
-        first, second = names[:n], np.exp(names[n:])
-        return (first, second) if self.bound.convex else self._sites(first, second)
+        first, log_second = np.split(names, 2)
+        return first, np.exp(log_second)
+
+    def _start(self, theta: np.ndarray, K: Array) -> tuple[np.ndarray, np.ndarray]:
+        """b and lam where a fit begins: as foreseen, or by the slopes at the prior mean."""
+        if not self.known:
+            return self._sites(self.mt, np.minimum(np.diagonal(K), 1.0))
+        found = self._foreseen(theta)
+        return found if self.bound.convex else self._sites(*found)
 
     def _sites(self, h: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """b and lam of the sites whose slopes are those at h and rho."""
@@ -193,15 +201,37 @@ class SiteRows:
         gradient = self.family.contracted(theta, G, K) + pull
         steep = self.evidence.largest_slope(theta, gradient)
         self.allowed = min(LOOSEST, max(FINEST, (SLOPE_SHARE * steep) ** 2))
-        return SitePlace(theta, point.value + of_prior, gradient, point.h, point.rho)
+        place = SitePlace(theta, point.value + of_prior, gradient, point.h, point.rho)
+        self._update_curvature(place)
+        self.before = place
+        return place
 
-    def coordinates(self, place: SitePlace) -> np.ndarray:
-        """Where a fit at that theta begins, as ``Problem.start_from`` takes it."""
-        h, rho = place.h[:, None], place.rho[:, None]
-        if self.bound.convex:
-            dual = self.bound.dual
-            return to_numpy(dual.maximiser(h, rho, dual.start(self.rows, 1.0), self.rows))
-        return np.concatenate([h, np.log(rho)], axis=1)
+    def _update_curvature(self, place: SitePlace) -> None:
+        """By the BFGS formula, once what was known is scaled down where the last step shows less (Oren and Luenberger).
+
+        The larger the variance is, the less the evidence bends, by orders of magnitude on the way to the best theta.
+        """
+        if self.before is None:  # a first step of one log unit at most
+            self._H = max(1.0, float(np.linalg.norm(place.gradient))) * np.eye(place.theta.size)
+            return
+        step, fall = place.theta - self.before.theta, self.before.gradient - place.gradient
+        H_step, seen = self._H @ step, float(step @ fall)
+        known = float(step @ H_step)
+        if seen > LEAST_SEEN * known > 0.0:
+            kept = min(1.0, max(seen / known, LEAST_KEPT))
+            self._H = kept * (self._H - np.outer(H_step, H_step) / known) + np.outer(fall, fall) / seen
+
+    def curvature(self, place: SitePlace) -> np.ndarray:
+        """That of -P (n_theta, n_theta) about the last places, as their slopes show it; positive definite."""
+        return self._H
+
+    def coordinates(self, theta: np.ndarray, near: SitePlace) -> np.ndarray:
+        """Where a fit at theta begins, as ``Problem.start_from`` takes it, by a place that is near."""
+        if not self.bound.convex:
+            h, rho = self._foreseen(theta)
+            return np.stack([h, np.log(rho)], axis=1)
+        dual = self.bound.dual
+        return to_numpy(dual.maximiser(near.h[:, None], near.rho[:, None], dual.start(self.rows, 1.0), self.rows))
 
 
 def site_rows(evidence: Evidence) -> SiteRows | None:
