@@ -204,8 +204,9 @@ def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool
     "best" is no bound for two classes, nor for more of them if ``joint``; else the tilted one. The level is the log
     odds of the second of two classes, or the log shares (K,), centred; half a row is added to each class.
     """
-    check_classification_targets(y)
     labels = np.unique(y)
+    if labels.size > 2 or labels.dtype.kind not in "biu":  # two whole numbers are labels
+        check_classification_targets(y)
     encoded, K = np.searchsorted(labels, y), int(labels.size)
     if K < 2:
         got = f"y has one class only, {labels.tolist()[0]!r}"
