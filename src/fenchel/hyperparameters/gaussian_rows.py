@@ -275,7 +275,7 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
             with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
                 end = climb(sites, theta, SLOPE_LEFT * gtol, most=max_iter, loose=gtol)
                 theta = end.theta + newton_step(sites, end, LAST_RADIUS)[0]
-                evidence.first_start = sites.coordinates(theta, end)
+                evidence.first_start = sites.coordinates(theta)
         except ValueError:  # beyond double precision, or left to the search
             pass
         evidence.n_evaluations += sites.n_evaluations

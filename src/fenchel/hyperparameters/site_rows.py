@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dpotri
 
 from .. import gates
 from ..likelihoods.bounds import Loss
@@ -42,13 +43,11 @@ LONGEST_SHIFT = 2.0  # of a fit by extrapolation, in log rho or log lam
 
 
 class SitePlace(NamedTuple):
-    """What was found at a theta: P with its gradient, and the marginals (N,)."""
+    """What was found at a theta: P with its gradient."""
 
     theta: np.ndarray
     value: float
     gradient: np.ndarray
-    h: np.ndarray
-    rho: np.ndarray
 
 
 class SitePoint:
@@ -57,27 +56,34 @@ class SitePoint:
     def __init__(self, owner: SiteRows, K: Array, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
         lam = np.maximum(lam, WEAK / np.diagonal(K))
         self.value, self.lam, self.root = -np.inf, lam, np.sqrt(lam)
+        B = K * self.root
+        B *= self.root[:, None]
+        B.flat[:: len(lam) + 1] += 1.0
         try:
-            L = dense.cholesky(dense.scaled_plus_identity(K, self.root, np.empty_like(K)))
+            L = dense.cholesky(B)
         except dense.NotPositiveDefinite:
             return
         log_det = dense.log_det(L)
-        self.Binv: Any = dense.inverse_from(dense.triangular_inverse(L))
+        self.Binv = dense.symmetrised(dpotri(L.T, lower=0, overwrite_c=1)[0].T)
         self.rho: Any = (1.0 - np.diagonal(self.Binv)) / lam
-        if b is not None:  # beta = lam h - b,  h = mt + Vt (b - lam mt)
-            Kv = dense.multiply_symmetric(K, lam * owner.mt - b)
-            inner = self.root * dense.multiply_symmetric(self.Binv, self.root * Kv)
-            beta = lam * (owner.mt - Kv + dense.multiply_symmetric(K, inner)) - b
-        fall: Any = dense.multiply_symmetric(K, beta)
-        self.beta, self.h = beta, owner.mt - fall
-        self.loss: Any = owner.loss(self.h, self.rho)
+        if b is None:
+            self.h = owner.mt - K @ beta
+        else:  # h = mt + Vt (b - lam mt),  Vt = Lam^-1/2 (I - B^-1) Lam^-1/2
+            pull = (b - lam * owner.mt) / self.root
+            self.h = owner.mt + (pull - self.Binv @ pull) / self.root
+            beta = lam * self.h - b
+        self.beta, self.loss = beta, owner.loss(self.h, self.rho)
         self.r, self.d = beta - self.loss.alpha, lam - self.loss.lam
-        value = -0.5 * (log_det - float(lam @ self.rho) + float(beta @ fall)) - float(to_numpy(self.loss.value).sum())
+        fit = lam @ self.rho - beta @ (owner.mt - self.h) - log_det
+        value = 0.5 * float(fit) - float(to_numpy(self.loss.value).sum())
         self.value = value if np.isfinite(value) else -np.inf
 
-    def covariance(self) -> Any:
-        """Vt, its lower triangle."""
-        return np.asarray(dense.set_diagonal(-dense.scale_symmetric(self.Binv.copy(), 1.0 / self.root), self.rho))
+    def covariance(self) -> np.ndarray:
+        """Vt."""
+        Vt = self.Binv / -self.root
+        Vt /= self.root[:, None]
+        Vt.flat[:: len(self.rho) + 1] = self.rho
+        return np.asarray(Vt)
 
 
 class SiteRows:
@@ -152,24 +158,23 @@ class SiteRows:
             if not np.isfinite(point.value):
                 break
             Vt = point.covariance()
-            by_mean, by_variance = dense.multiply_symmetric(Vt, point.r), dense.multiply_squared(Vt, point.d)
-            missing = 0.5 * float(point.r @ by_mean + 0.5 * point.d @ by_variance)  # of the natural gradient
+            squares = Vt * Vt
+            missing = 0.5 * float(point.r @ (Vt @ point.r) + 0.5 * point.d @ (squares @ point.d))  # natural gradient
             if missing <= self.allowed:
                 return point
-            before, point = point, self._step(K, point, Vt)
+            before, point = point, self._step(K, point, Vt, squares)
             if not point.value >= before.value - ROUNDING * abs(before.value):
                 break
             self.n_newton += 1
         raise ValueError("few rows are left to the search")
 
-    def _step(self, K: Array, point: SitePoint, Vt: np.ndarray) -> SitePoint:
+    def _step(self, K: Array, point: SitePoint, Vt: np.ndarray, squares: np.ndarray) -> SitePoint:
         """Newton's step, shortened until P rises: the system of ``priors/newton_systems.py``."""
-        n, loss, squares = len(point.h), point.loss, Vt * Vt
+        n, loss = len(point.h), point.loss
         bend = loss.hh - point.lam
 
         def solve(v: Any) -> Any:
-            first = dense.multiply_symmetric(Vt, v[:n])
-            return np.concatenate([first, 2.0 * dense.multiply_symmetric(squares, v[n:])])
+            return np.concatenate([Vt @ v[:n], 2.0 * (squares @ v[n:])])
 
         def remainder(x: Any) -> Any:
             dh, drho = x[:n], x[n:]
@@ -186,22 +191,27 @@ class SiteRows:
                 return trial
             t *= 0.5
 
-    def at(self, theta: np.ndarray) -> SitePlace:
-        """Evaluate; ``ValueError`` where that fails."""
-        K: Any = self.family.matrix(theta)
-        self.n_evaluations += 1
+    def _fit(self, theta: np.ndarray, K: Array) -> SitePoint:
+        """The fit at theta."""
         b, lam = self._start(theta, K)
         point = self._climbed(K, SitePoint(self, K, b, lam, lam))
         others = [each for each in self.known if np.any(each[0] != theta)]
         self.known = [*others[-theta.size :], (np.array(theta), self._names(point))]
-        G = dense.symmetrised(dense.scale_symmetric(point.Binv, point.root))
-        G *= -0.5
-        G += (0.5 * point.beta)[:, None] * point.beta
+        return point
+
+    def at(self, theta: np.ndarray) -> SitePlace:
+        """Evaluate; ``ValueError`` where that fails."""
+        K: Any = self.family.matrix(theta)
+        self.n_evaluations += 1
+        point = self._fit(theta, K)
+        G = point.beta[:, None] * point.beta
+        G -= point.Binv * point.root * point.root[:, None]
+        G *= 0.5
         of_prior, pull = self.evidence.log_prior(theta)
         gradient = self.family.contracted(theta, G, K) + pull
         steep = self.evidence.largest_slope(theta, gradient)
         self.allowed = min(LOOSEST, max(FINEST, (SLOPE_SHARE * steep) ** 2))
-        place = SitePlace(theta, point.value + of_prior, gradient, point.h, point.rho)
+        place = SitePlace(theta, point.value + of_prior, gradient)
         self._update_curvature(place)
         self.before = place
         return place
@@ -225,13 +235,15 @@ class SiteRows:
         """That of -P (n_theta, n_theta) about the last places, as their slopes show it; positive definite."""
         return self._H
 
-    def coordinates(self, theta: np.ndarray, near: SitePlace) -> np.ndarray:
-        """Where a fit at theta begins, as ``Problem.start_from`` takes it, by a place that is near."""
-        if not self.bound.convex:
-            h, rho = self._foreseen(theta)
-            return np.stack([h, np.log(rho)], axis=1)
-        dual = self.bound.dual
-        return to_numpy(dual.maximiser(near.h[:, None], near.rho[:, None], dual.start(self.rows, 1.0), self.rows))
+    def coordinates(self, theta: np.ndarray) -> np.ndarray:
+        """Where a certified fit at theta begins, as ``Problem.start_from`` takes it: so near that no step is left."""
+        self.allowed = FINEST
+        point = self._fit(theta, self.family.matrix(theta))
+        h, rho = point.h[:, None], point.rho[:, None]
+        if self.bound.convex:
+            dual = self.bound.dual
+            return to_numpy(dual.maximiser(h, rho, dual.start(self.rows, 1.0), self.rows))
+        return np.concatenate([h, np.log(rho)], axis=1)
 
 
 def site_rows(evidence: Evidence) -> SiteRows | None:
