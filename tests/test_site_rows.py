@@ -105,7 +105,7 @@ def test_other_kernels_keep_no_distances():
         assert KeptDistances.of(kernel, X) is None
 
 
-@pytest.mark.parametrize("rho", [(0.26, 0.9), (1.1, 30.0), (0.3, 5.0)])
+@pytest.mark.parametrize("rho", [(0.16, 0.9), (1.1, 30.0), (0.3, 5.0)])
 def test_moments_of_few_rows(rho):
     h, v = rng.normal(scale=6.0, size=30), rng.uniform(*rho, size=30)
     assert np.allclose(logistic_moments(h, v), _by_panels(h, v), rtol=1e-9, atol=1e-12)

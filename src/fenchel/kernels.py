@@ -123,14 +123,15 @@ class KeptDistances:
         constant: float | int = 1.0
         stationary, place = None, 0
         for part in parts:
-            own = place if part.n_dims else None
+            n_dims = part.n_dims
+            own = place if n_dims else None
             if type(part).__name__ == "ConstantKernel" and len(parts) > 1 and constant == 1.0:
                 constant = float(part.constant_value) if own is None else own
             elif stationary is None and (stationary_part := isotropic(part, X)) is not None:
                 stationary, length = stationary_part, float(part.length_scale) if own is None else own
             else:
                 return None
-            place += part.n_dims
+            place += n_dims
         return None if stationary is None else cls(*stationary, constant, length)
 
     def _numbers(self, theta: np.ndarray) -> tuple[float, float]:

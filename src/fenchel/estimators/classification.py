@@ -227,8 +227,9 @@ def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool
     "best" is exact expectations for two classes, and for more if ``joint``; else the tilted bound. The level is the
     log odds of the second of two classes, or the centred log shares (K,), with half a row added to each class.
     """
-    check_classification_targets(y)
     labels = np.unique(y)
+    if labels.size > 2 or labels.dtype.kind not in "biu":  # two whole numbers are labels
+        check_classification_targets(y)
     encoded, K = np.searchsorted(labels, y), int(labels.size)
     if K < 2:
         got = f"y has one class only, {labels.tolist()[0]!r}"

@@ -144,7 +144,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self._trend_moments = None
         names = names_of(kernel)  # without the units of y
         self.theta_names_ = [*names, *self.theta_names_[len(names) :]]
-        self.kernel_: Any = at_theta(kernel, self.theta_[: kernel.n_dims])
+        self.kernel_: Any = at_theta(kernel, self.theta_[: len(names)])
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
 
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:

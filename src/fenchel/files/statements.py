@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from typing import Any, NamedTuple, TypeVar
 
@@ -86,6 +86,12 @@ class StatedEstimator(Stated):
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         return object.__new__(cls)
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """As scikit-learn finds them, by introspection at every call."""
+        return super()._get_param_names()  # type: ignore[misc]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters, as scikit-learn gives them."""

@@ -41,6 +41,7 @@ SLOPE_LEFT = 0.1  # of the slope at which a search ends: what is left where it b
 MOST_HYPERPARAMETERS = 16  # of a kernel: each costs another kernel for the curvature
 STEP = 1e-5  # of theta, in differences of kernels
 FIRST_RADIUS = 1.0  # log units
+LAST_RADIUS = 0.1  # log units: a step whose end is judged by a certified fit
 LARGEST_RADIUS = 4.0
 POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
 GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
@@ -138,59 +139,68 @@ class GaussianRows:
         return np.asarray(0.5 * white @ white.T)
 
 
-def climb(rows: GaussianRows, theta: np.ndarray, gtol: float, begun: Place | None = None) -> Place:
+def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tuple[np.ndarray, float]:
+    """Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
+    (low, high), gradient, H = rows.evidence.bounds.T, here.gradient, rows.curvature(here)
+    free = is_free(rows, here)
+    values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
+    values = np.maximum(values, LEAST_CURVATURE * (1.0 + values[-1]))
+    step = np.zeros(gradient.size)
+    step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
+    step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
+    step = np.clip(here.theta + step, low, high) - here.theta
+    return step, float(gradient @ step - 0.5 * step @ H @ step)
+
+
+def is_free(rows: GaussianRows | SiteRows, here: Any) -> np.ndarray:
+    """Which entries of theta the slope moves within the bounds."""
+    low, high = rows.evidence.bounds.T
+    return np.asarray((np.clip(here.theta + here.gradient, low, high) != here.theta) & (high > low))
+
+
+def climb(
+    rows: GaussianRows | SiteRows,
+    theta: np.ndarray,
+    gtol: float,
+    begun: Any = None,
+    most: int = MOST_STEPS,
+    loose: float = 0.0,
+) -> Any:
     """Newton's steps within the bounds and a radius, until no slope above ``gtol`` is left or nothing rises.
 
-    ``begun`` is what was found at theta, where that is known.
+    ``begun`` is what was found at theta, where that is known. It ends at a slope of ``loose`` too, where the next step
+    promises no more than loose^2 nats: along flat directions, which promise more, it goes on.
     """
-    low, high = rows.evidence.bounds.T
-    radius, here = FIRST_RADIUS, begun or rows.at(np.clip(theta, low, high))
-    H: np.ndarray | None = None
-    for _ in range(MOST_STEPS):
-        gradient = here.gradient
-        free = (np.clip(here.theta + gradient, low, high) != here.theta) & (high > low)
-        if float(np.abs(gradient[free]).max(initial=0.0)) <= gtol:
+    radius, here = FIRST_RADIUS, begun or rows.at(np.clip(theta, *rows.evidence.bounds.T))
+    for _ in range(most):
+        slope = float(np.abs(here.gradient[is_free(rows, here)]).max(initial=0.0))
+        if slope <= gtol:
             break
-        H = rows.curvature(here) if H is None else H
-        values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
-        values = np.maximum(values, LEAST_CURVATURE * (1.0 + values[-1]))
-        step = np.zeros(gradient.size)
-        step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
-        step *= min(1.0, radius / float(np.abs(step).max()))
-        step = np.clip(here.theta + step, low, high) - here.theta
-        promised = float(gradient @ step - 0.5 * step @ H @ step)
+        step, promised = newton_step(rows, here, radius)
+        if slope <= loose and promised <= loose**2:
+            break
         try:
             there = rows.at(here.theta + step)
             rise = there.value - here.value if np.isfinite(there.value) else -np.inf
         except ValueError:  # beyond double precision
             rise = -np.inf
         if rise > max(ACCEPTED_SHARE * promised, -ROUNDING * abs(here.value)):
-            here, H = there, None
+            here = there
             radius = min(2.0 * radius, LARGEST_RADIUS) if rise > GOOD_SHARE * promised else radius
         elif promised <= ROUNDING * abs(here.value):
             break
         if not rise > POOR_SHARE * promised:
             radius = 0.25 * float(np.abs(step).max())
-    return here._replace(by_newton=True)
+    return here
 
 
-def walk(
-    rows: GaussianRows | SiteRows,
-    theta: np.ndarray,
-    gtol: float,
-    known: Place | None = None,
-    left: int = MOST_WALKED,
-    begun: Any = None,
-) -> Any:
+def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place, begun: Place | None = None) -> Place:
     """L-BFGS as ``Search`` takes it, with steps that begin short, or as far as to the peak of ``known``."""
     low, high = rows.evidence.bounds.T
-    best, limit = begun or rows.at(np.clip(theta, low, high)), SearchOptions().step_limit
+    best, limit, left = begun or rows.at(np.clip(theta, low, high)), SearchOptions().step_limit, MOST_WALKED
 
     def near(at: np.ndarray) -> bool:
-        return known is not None and float(np.abs(at - known.theta).max()) < SAME_PEAK
-
-    def is_limited(at: np.ndarray, box: np.ndarray) -> bool:
-        return bool(((at[:, None] == box) & (at[:, None] != rows.evidence.bounds)).any())
+        return float(np.abs(at - known.theta).max()) < SAME_PEAK
 
     while left > 0 and not near(best.theta):
         begun, scale = best, 1.0 / max(1.0, float(np.linalg.norm(best.gradient)))
@@ -206,17 +216,16 @@ def walk(
             best = place if place.value > best.value else best
             return -scale * place.value, -scale * place.gradient
 
-        box = np.clip(np.stack([begun.theta - limit, begun.theta + limit], axis=1), low[:, None], high[:, None])
-
-        def stop(at: np.ndarray, box: np.ndarray = box) -> None:
-            # at a limit the slope stays steep, and fits stay loose: what is left to find there is below their errors
-            if near(at) or (known is None and is_limited(best.theta, box)):
+        def stop(at: np.ndarray) -> None:
+            if near(at):
                 raise StopIteration
 
+        box = np.clip(np.stack([begun.theta - limit, begun.theta + limit], axis=1), low[:, None], high[:, None])
         options = {"maxiter": left, "gtol": scale * gtol, "ftol": SearchOptions().ftol}
         how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": box, "callback": stop, "options": options}
         left -= max(1, minimize(negative, begun.theta, **how).nit)
-        if not is_limited(best.theta, box) or not best.value > begun.value:
+        is_limited = ((best.theta[:, None] == box) & (best.theta[:, None] != rows.evidence.bounds)).any()
+        if not is_limited or not best.value > begun.value:
             break  # not at the limit of one run
     return best
 
@@ -224,8 +233,8 @@ def walk(
 def highest(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
     """The higher of the ends of ``climb`` and ``walk``."""
     begun = rows.at(np.clip(theta, *rows.evidence.bounds.T))
-    found = climb(rows, theta, gtol, begun)
-    return max(found, walk(rows, theta, gtol, found, begun=begun), key=lambda place: place.value)
+    found = climb(rows, theta, gtol, begun)._replace(by_newton=True)
+    return max(found, walk(rows, theta, gtol, found, begun), key=lambda place: place.value)
 
 
 def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
@@ -258,19 +267,19 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
     """Where a search that would begin at theta may begin, with slope to spare.
 
     That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way. Rows that are not
-    Gaussian are searched by L-BFGS alone.
+    Gaussian are searched by Newton's steps alone, the last of which nothing judges but the fit that is certified.
     """
     sites = site_rows(evidence)
     if sites is not None:
         try:
             with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
-                end = walk(sites, theta, SLOPE_LEFT * gtol, left=max_iter)
+                end = climb(sites, theta, SLOPE_LEFT * gtol, most=max_iter, loose=gtol)
+                theta = end.theta + newton_step(sites, end, LAST_RADIUS)[0]
+                evidence.first_start = sites.coordinates(theta)
         except ValueError:  # beyond double precision, or left to the search
-            return theta
-        finally:
-            evidence.n_evaluations += sites.n_evaluations
-            evidence.n_newton += sites.n_newton
-        evidence.first_start = sites.coordinates(end)
-        return np.asarray(end.theta)
+            pass
+        evidence.n_evaluations += sites.n_evaluations
+        evidence.n_newton += sites.n_newton
+        return theta
     found = quick_climb(evidence, theta, 0.5 * gtol)
     return found.theta if found is not None and found.by_newton else theta

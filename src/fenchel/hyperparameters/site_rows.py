@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dpotri
 
 from .. import gates
 from ..likelihoods.bounds import Loss
@@ -37,17 +38,17 @@ ROUNDING = 1e-11  # of |P|: a fall that is none
 SOLVERS = ("newton", "coupled newton")  # that a user did not ask for
 WEAK = 1e-6  # lam K_nn that a site has at least, lest rounding show: what P falls short by is the square of it
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
-LONGEST_SHIFT = 2.0  # of a site by extrapolation, in log lam
+LEAST_SEEN = 1e-6  # of the curvature that was known along a step: below it a step says nothing
+LEAST_KEPT = 0.2  # of that curvature, where a step shows less
+LONGEST_SHIFT = 2.0  # of a fit by extrapolation, in log rho or log lam
 
 
 class SitePlace(NamedTuple):
-    """What was found at a theta: P with its gradient, and the marginals (N,)."""
+    """What was found at a theta: P with its gradient."""
 
     theta: np.ndarray
     value: float
     gradient: np.ndarray
-    h: np.ndarray
-    rho: np.ndarray
 
 
 class SitePoint:
@@ -56,27 +57,34 @@ class SitePoint:
     def __init__(self, owner: SiteRows, K: Array, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
         lam = np.maximum(lam, WEAK / np.diagonal(K))
         self.value, self.lam, self.root = -np.inf, lam, np.sqrt(lam)
+        B = K * self.root
+        B *= self.root[:, None]
+        B.flat[:: len(lam) + 1] += 1.0
         try:
-            L = dense.cholesky(dense.scaled_plus_identity(K, self.root, np.empty_like(K)))
+            L = dense.cholesky(B)
         except dense.NotPositiveDefinite:
             return
-        log_det, Linv = dense.log_det(L), dense.triangular_inverse(L)
-        self.rho: Any = (1.0 - dense.column_squares(Linv)) / lam
-        self.Binv: Any = dense.inverse_from(Linv)
-        if b is not None:  # beta = lam h - b,  h = mt + Vt (b - lam mt)
-            Kv = dense.multiply_symmetric(K, lam * owner.mt - b)
-            inner = self.root * dense.multiply_symmetric(self.Binv, self.root * Kv)
-            beta = lam * (owner.mt - Kv + dense.multiply_symmetric(K, inner)) - b
-        fall: Any = dense.multiply_symmetric(K, beta)
-        self.beta, self.h = beta, owner.mt - fall
-        self.loss: Any = owner.loss(self.h, self.rho)
+        log_det = dense.log_det(L)
+        self.Binv = dense.symmetrised(dpotri(L.T, lower=0, overwrite_c=1)[0].T)
+        self.rho: Any = (1.0 - np.diagonal(self.Binv)) / lam
+        if b is None:
+            self.h = owner.mt - K @ beta
+        else:  # h = mt + Vt (b - lam mt),  Vt = Lam^-1/2 (I - B^-1) Lam^-1/2
+            pull = (b - lam * owner.mt) / self.root
+            self.h = owner.mt + (pull - self.Binv @ pull) / self.root
+            beta = lam * self.h - b
+        self.beta, self.loss = beta, owner.loss(self.h, self.rho)
         self.r, self.d = beta - self.loss.alpha, lam - self.loss.lam
-        value = -0.5 * (log_det - float(lam @ self.rho) + float(beta @ fall)) - float(to_numpy(self.loss.value).sum())
+        fit = lam @ self.rho - beta @ (owner.mt - self.h) - log_det
+        value = 0.5 * float(fit) - float(to_numpy(self.loss.value).sum())
         self.value = value if np.isfinite(value) else -np.inf
 
-    def covariance(self) -> Any:
-        """Vt, its lower triangle."""
-        return np.asarray(dense.set_diagonal(-dense.scale_symmetric(self.Binv.copy(), 1.0 / self.root), self.rho))
+    def covariance(self) -> np.ndarray:
+        """Vt."""
+        Vt = self.Binv / -self.root
+        Vt /= self.root[:, None]
+        Vt.flat[:: len(self.rho) + 1] = self.rho
+        return np.asarray(Vt)
 
 
 class SiteRows:
@@ -97,8 +105,9 @@ class SiteRows:
         self.mt = to_numpy(prior.bind(len(self.weight), 1, False).mt)[:, 0]
         family._known = None  # its matrix leaves before others are made
         del prior
-        self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and b and log lam one after the other
+        self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and what names the fit there (``_names``)
         self.allowed = LOOSEST  # nats that the next fit may leave
+        self.before: SitePlace | None = None  # the last evaluation
         self.n_evaluations = self.n_newton = 0
 
     def loss(self, h: Array, rho: Array) -> Loss:
@@ -106,21 +115,43 @@ class SiteRows:
         out = self.bound.loss(h[:, None], rho[:, None], self.rows)
         return Loss(*(self.weight * each for each in out)) if self.weighted else out
 
-    def _start(self, theta: np.ndarray, K: Array) -> tuple[Any, Any]:
-        """b and lam on the plane through the last fits, or by the slopes at the prior mean."""
-        if not self.known:
-            loss = self.loss(self.mt, np.minimum(np.diagonal(K), 1.0))
-            return np.asarray(loss.lam * self.mt - loss.alpha), np.asarray(loss.lam)
-        here, sites = self.known[-1]
+    def _names(self, point: SitePoint) -> np.ndarray:
+        """What changes smoothly with theta (2 N,): h and log rho, of a convex bound b and log lam of its sites.
+
+        h and rho are those of the latents, and hardly depend on how a likelihood turns them into sites. Where a convex
+        bound has hardly any lam left, it falls by several orders as rho moves by a tenth.
+        """
+        if not self.bound.convex:
+            return np.concatenate([point.h, np.log(point.rho)])
+        lam = np.maximum(point.loss.lam, FLOOR * point.lam)
+        return np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
+
+    def _foreseen(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """h and rho, or b and lam, on the plane through the last fits."""
+        here, names = self.known[-1]
         if len(self.known) > 1:
             steps = np.array([there - here for there, _ in self.known[:-1]])
             gram = steps @ steps.T
             gram.flat[:: len(gram) + 1] += FLAT_DIRECTION**2 * gram.trace()
             shares = np.linalg.solve(gram, steps @ (theta - here))
-            shift = shares @ np.array([other - sites for _, other in self.known[:-1]])
-            sites = sites + np.clip(shift, -LONGEST_SHIFT, LONGEST_SHIFT)
-        b, log_lam = sites[: len(self.mt)], sites[len(self.mt) :]
-        return b, np.exp(log_lam)
+            shift = shares @ np.array([other - names for _, other in self.known[:-1]])
+            n = len(self.mt)
+            shift[n:] = np.clip(shift[n:], -LONGEST_SHIFT, LONGEST_SHIFT)
+            names = names + shift
+        first, log_second = np.split(names, 2)
+        return first, np.exp(log_second)
+
+    def _start(self, theta: np.ndarray, K: Array) -> tuple[np.ndarray, np.ndarray]:
+        """b and lam where a fit begins: as foreseen, or by the slopes at the prior mean."""
+        if not self.known:
+            return self._sites(self.mt, np.minimum(np.diagonal(K), 1.0))
+        found = self._foreseen(theta)
+        return found if self.bound.convex else self._sites(*found)
+
+    def _sites(self, h: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """b and lam of the sites whose slopes are those at h and rho."""
+        loss: Any = self.loss(h, rho)
+        return loss.lam * h - loss.alpha, loss.lam
 
     def _climbed(self, K: Array, point: SitePoint) -> SitePoint:
         """From a point to where no more than ``allowed`` is missing; ``ValueError`` where it fails."""
@@ -128,24 +159,23 @@ class SiteRows:
             if not np.isfinite(point.value):
                 break
             Vt = point.covariance()
-            by_mean, by_variance = dense.multiply_symmetric(Vt, point.r), dense.multiply_squared(Vt, point.d)
-            missing = 0.5 * float(point.r @ by_mean + 0.5 * point.d @ by_variance)  # of the natural gradient
+            squares = Vt * Vt
+            missing = 0.5 * float(point.r @ (Vt @ point.r) + 0.5 * point.d @ (squares @ point.d))  # natural gradient
             if missing <= self.allowed:
                 return point
-            before, point = point, self._step(K, point, Vt)
+            before, point = point, self._step(K, point, Vt, squares)
             if not point.value >= before.value - ROUNDING * abs(before.value):
                 break
             self.n_newton += 1
         raise ValueError("few rows are left to the search")
 
-    def _step(self, K: Array, point: SitePoint, Vt: np.ndarray) -> SitePoint:
+    def _step(self, K: Array, point: SitePoint, Vt: np.ndarray, squares: np.ndarray) -> SitePoint:
         """Newton's step, shortened until P rises: the system of ``priors/newton_systems.py``."""
-        n, loss, squares = len(point.h), point.loss, Vt * Vt
+        n, loss = len(point.h), point.loss
         bend = loss.hh - point.lam
 
         def solve(v: Any) -> Any:
-            first = dense.multiply_symmetric(Vt, v[:n])
-            return np.concatenate([first, 2.0 * dense.multiply_symmetric(squares, v[n:])])
+            return np.concatenate([Vt @ v[:n], 2.0 * (squares @ v[n:])])
 
         def remainder(x: Any) -> Any:
             dh, drho = x[:n], x[n:]
@@ -162,28 +192,55 @@ class SiteRows:
                 return trial
             t *= 0.5
 
+    def _fit(self, theta: np.ndarray, K: Array) -> SitePoint:
+        """The fit at theta."""
+        b, lam = self._start(theta, K)
+        point = self._climbed(K, SitePoint(self, K, b, lam, lam))
+        others = [each for each in self.known if np.any(each[0] != theta)]
+        self.known = [*others[-theta.size :], (np.array(theta), self._names(point))]
+        return point
+
     def at(self, theta: np.ndarray) -> SitePlace:
         """Evaluate; ``ValueError`` where that fails."""
         K: Any = self.family.matrix(theta)
         self.n_evaluations += 1
-        b, lam = self._start(theta, K)
-        point = self._climbed(K, SitePoint(self, K, b, lam, lam))
-        lam = np.maximum(point.loss.lam, FLOOR * point.lam)
-        sites = np.concatenate([lam * point.h - point.loss.alpha, np.log(lam)])
-        others = [each for each in self.known if np.any(each[0] != theta)]
-        self.known = [*others[-theta.size :], (np.array(theta), sites)]
-        G = dense.symmetrised(dense.scale_symmetric(point.Binv, point.root))
-        G *= -0.5
-        G += (0.5 * point.beta)[:, None] * point.beta
+        point = self._fit(theta, K)
+        G = point.beta[:, None] * point.beta
+        G -= point.Binv * point.root * point.root[:, None]
+        G *= 0.5
         of_prior, pull = self.evidence.log_prior(theta)
         gradient = self.family.contracted(theta, G, K) + pull
         steep = self.evidence.largest_slope(theta, gradient)
         self.allowed = min(LOOSEST, max(FINEST, (SLOPE_SHARE * steep) ** 2))
-        return SitePlace(theta, point.value + of_prior, gradient, point.h, point.rho)
+        place = SitePlace(theta, point.value + of_prior, gradient)
+        self._update_curvature(place)
+        self.before = place
+        return place
 
-    def coordinates(self, place: SitePlace) -> np.ndarray:
-        """Where a fit at that theta begins, as ``Problem.start_from`` takes it."""
-        h, rho = place.h[:, None], place.rho[:, None]
+    def _update_curvature(self, place: SitePlace) -> None:
+        """By the BFGS formula, once what was known is scaled down where the last step shows less (Oren and Luenberger).
+
+        The larger the variance is, the less the evidence bends, by orders of magnitude on the way to the best theta.
+        """
+        if self.before is None:  # a first step of one log unit at most
+            self._H = max(1.0, float(np.linalg.norm(place.gradient))) * np.eye(place.theta.size)
+            return
+        step, fall = place.theta - self.before.theta, self.before.gradient - place.gradient
+        H_step, seen = self._H @ step, float(step @ fall)
+        known = float(step @ H_step)
+        if seen > LEAST_SEEN * known > 0.0:
+            kept = min(1.0, max(seen / known, LEAST_KEPT))
+            self._H = kept * (self._H - np.outer(H_step, H_step) / known) + np.outer(fall, fall) / seen
+
+    def curvature(self, place: SitePlace) -> np.ndarray:
+        """That of -P (n_theta, n_theta) about the last places, as their slopes show it; positive definite."""
+        return self._H
+
+    def coordinates(self, theta: np.ndarray) -> np.ndarray:
+        """Where a certified fit at theta begins, as ``Problem.start_from`` takes it: so near that no step is left."""
+        self.allowed = FINEST
+        point = self._fit(theta, self.family.matrix(theta))
+        h, rho = point.h[:, None], point.rho[:, None]
         if self.bound.convex:
             dual = self.bound.dual
             return to_numpy(dual.maximiser(h, rho, dual.start(self.rows, 1.0), self.rows))

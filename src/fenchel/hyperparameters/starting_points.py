@@ -142,12 +142,12 @@ def starting_points(evidence: Evidence, within: float) -> list[StartingPoint]:
     """
     if evidence.likelihood.n_predictors > 1 or not evidence.n_family:
         return []
+    summands = evidence.family.summands()
+    if not summands:
+        return []
     predictors = evidence.family.at(evidence.start[: evidence.n_family]).bind(len(evidence.targets.y), 1, False)
     most = _FEW_LATENTS if evidence.is_large else _MOST_LATENTS
     if not isinstance(predictors, LatentPredictors) or predictors.latents[0].n > most:
-        return []
-    summands = evidence.family.summands()
-    if not summands:
         return []
     with np.errstate(all="ignore"):
         try:

@@ -11,7 +11,7 @@ closed expectation,
 
 with b^2 = c^2 + rho, so one matrix of normal densities times one table of remainders gives everything. Compiled loops
 sum the nodes of many rows, and where the variance is below 1e-3 three terms of the Taylor series, whose coefficients
-are polynomials in sigma. Few rows whose variances all exceed 0.25 share one table, of half the spacing where one of
+are polynomials in sigma. Few rows whose variances all exceed 0.15 share one table, of half the spacing where one of
 them is below 1. Rows so far in a tail that their mass lies beyond the table are left to panel quadrature.
 """
 
@@ -30,7 +30,7 @@ from .quadrature import expect
 _SERIES = 1e-3  # a variance up to which the series serves
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # variance up to which, spacing in standard deviations, reach in them
 _SPACING = 0.5  # of the nodes that stay
-_FINE = 0.25, 0.25  # variance from which a table serves few rows, and the spacing of its nodes
+_FINE = 0.15, 0.25  # variance from which a table serves few rows, and the spacing of its nodes
 _SEEN = 9.0  # sds from the mean within which a normal has density
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 _REACH = 38.0  # |x| up to which there are such nodes
