@@ -198,7 +198,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         "The fit will take long.",
         "`progress=True` shows how far it is. Fewer rows are faster.",
     ),
-    "the probes moved a hyperparameter": (
+    "the error of a hyperparameter by the probes": (
         "The iterative engine estimates with random probes, and these differ.",
         "Raise `n_probes=`.",
     ),

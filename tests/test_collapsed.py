@@ -186,7 +186,7 @@ def test_lattices_of_groups_of_one_shape():
         place, ends = (lattice.centre, lattice.mode, lattice.slope), (lattice.low, lattice.high)
         sums = {}
         for size in (129, 9, 13, 17):
-            there, missed = integrals._looked(Lattice.spanning(place, lattice.root, ends, size), b)
+            there, missed = integrals._trial(Lattice.spanning(place, lattice.root, ends, size), b)
             sums[size] = integrals.data.many @ there.log_g
             assert abs(sums[size] - sums[129]) <= missed + 1e-9
 

@@ -486,7 +486,7 @@ def test_memory_is_bounded_and_the_answers_are_the_same(fit, monkeypatch):
     np.testing.assert_allclose(parts.quantile([0.1, 0.5]), whole.quantile([0.1, 0.5]), atol=1e-10)
     np.testing.assert_allclose(parts.cdf(0.1), whole.cdf(0.1), atol=1e-10)
     np.testing.assert_allclose(parts.sample(5, 0), whole.sample(5, 0), atol=1e-10)
-    monkeypatch.setattr(drawing, "_MOST", 3)  # too many coordinates for Sobol's points: independent pairs
+    monkeypatch.setattr(drawing, "_SOBOL_DIMENSIONS", 3)  # too many coordinates for Sobol's points: independent pairs
     pairs = sol.importance(512)
     assert not pairs._draws.quasi
     assert abs(pairs.log_evidence - whole.log_evidence) < 5 * np.hypot(pairs.log_evidence_se, whole.log_evidence_se)

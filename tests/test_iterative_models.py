@@ -144,7 +144,7 @@ def test_auto_takes_it_only_where_a_factor_would_not_fit(monkeypatch):
     with pytest.warns(UserWarning, match="the iterative engine fits this model and its gap is an interval"):
         assert model.fit().engine.name == "iterative"
     assert type(model.fit(engine="direct")).__name__ == "FittedModel"
-    walk = fenchel.Model("z ~ x + rw1(a)", data, "gaussian")  # cannot be worked on
+    walk = fenchel.Model("z ~ x + rw1(a)", data, "gaussian")  # not supported
     assert type(walk.fit()).__name__ == "FittedModel"
 
 
@@ -166,7 +166,7 @@ def test_bad_questions_are_refused():
         model.fit(engine="magic")
     with pytest.raises(Refusal, match=r'engine = "iterative" with integrate; expected integrate left out'):
         model.fit(engine="iterative", integrate="auto")
-    with pytest.raises(Refusal, match=r"the term rw1\(x2\) cannot be worked on: it has constraints"):
+    with pytest.raises(Refusal, match=r"the term rw1\(x2\) is not supported: it has constraints"):
         fenchel.fit("y ~ rw1(x2)", data.assign(x2=np.arange(300) % 150), "bernoulli", engine="iterative")
 
 

@@ -254,7 +254,7 @@ def test_probabilities_are_at_most_one():
     bounds = sol.evidence_bounds()
     assert bounds.lower < bounds.upper == 0.0
     assert bounds.kl == pytest.approx(-bounds.lower)
-    assert "every probability" in bounds.status
+    assert "the maximum for a probability" in bounds.status
     assert bounds.lower < sol.evidence_bounds("high").upper <= 0.0
     near = fenchel.infer(Gaussian(1e-3), Features(np.ones((4, 1))), 0.2 + 1e-4 * np.arange(4)).evidence_bounds()
     assert near.lower > 0.0

@@ -1,4 +1,4 @@
-"""Beyond the Gaussian q: the evidence and the marginals with each likelihood as it is (docs/corrections.md)."""
+"""Corrections of the Gaussian q: evidence and marginals under the exact likelihood (docs/corrections.md)."""
 
 from .corrected import Corrected, correct
 

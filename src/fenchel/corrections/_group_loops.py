@@ -1,21 +1,21 @@
-"""Compiled sums over the nodes of groups, for likelihoods of a few elementary terms (``ElementaryTerms``).
+"""Compiled sums over the nodes of groups, for likelihoods that consist of elementary terms (``ElementaryTerms``).
 
     t_m prop. to weight_m N(u_m) prod_j p(y_j | eta_jm),      eta_jm = base_j + a_j' step_m,    u_m = centre + step_m
 
-One pass computes log t and the slopes of all rows of a group; a product of 1 + e^-|x| over the rows takes one logarithm
-where their softpluses would take one each.
+One pass computes log t and the derivatives of all rows of a group. The factors 1 + e^-|x| of the rows are multiplied,
+so that one logarithm replaces one for each softplus.
 """
 
 import numpy as np
 
 from ..linalg.compiled import called_by_loops, compiled
 
-MANY = 500  # factors of a product, each below 2, that stay within doubles
+MANY = 500  # factors, each below 2, whose product does not overflow
 
 
 @called_by_loops
 def _softplus_row(weight, sign, shift, base, a, step, log_t, first, product, in_product):
-    """Take weight softplus(sign (eta - shift)) off log t and its slope off ``first``."""
+    """Subtract weight softplus(sign (eta - shift)) from log t and its derivative from ``first``."""
     d = step.shape[1]
     for m in range(step.shape[0]):
         eta = base + a[0] * step[m, 0]
@@ -41,9 +41,9 @@ def tilt(
     centre, step, log_weight, P, mu, log_norm,
     log_g, mean, second, pull, share_out,
 ):  # fmt: skip
-    """Fill log g (K, S), E[step] (K, S, d), E[step step'] (K, S, d, d), E[l'] (n, S) and shares (K, S, M).
+    """Compute log g (K, S), E[step] (K, S, d), E[step step'] (K, S, d, d), E[l'] (n, S) and shares (K, S, M).
 
-    ``pull`` without rows and ``share_out`` without nodes are not asked for.
+    ``pull`` is not computed if it has no rows, nor ``share_out`` if it has no nodes.
     """
     K, S = log_g.shape
     M, d = step.shape[1], step.shape[2]

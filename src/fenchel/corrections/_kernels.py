@@ -1,4 +1,4 @@
-"""Compiled loops over pairs of sites: Mehler's series where its terms die out, the integral itself where they do not.
+"""Compiled loops over pairs of sites: Mehler's series if it converges fast, else numerical integration.
 
     u_nm = sum_k R_nm^k c_kn c_km                         the series of one pair
     f_m(x) = E[exp gt_m(x_m) | x] / z_m                   = 1 + sum_k R^k c_km he_k(x), or by Gauss-Hermite over x_m | x
@@ -16,9 +16,10 @@ from ..linalg.compiled import compiled
 
 @compiled(fastmath=True)
 def pair_series(R, first, c, tails, label, tol, sums, worst, listed):
-    """sum of log(1 + u) over pairs (first + i, m), m > first + i, of two labels; those whose terms last are listed.
+    """Sum of log(1 + u) over pairs (first + i, m), m > first + i, with different labels.
 
-    sums: [sum, absolute last terms, smallest 1 + u]; worst: R of the pairs listed. Returns how many.
+    Pairs whose series does not converge fast are listed instead. sums: [sum, absolute last terms, smallest 1 + u];
+    worst: R of the listed pairs. Returns the number of listed pairs.
     """
     n, K = c.shape
     found = 0
@@ -54,7 +55,7 @@ def pair_series(R, first, c, tails, label, tol, sums, worst, listed):
 
 @compiled
 def interpolated(gt, low, step, y):
-    """A row of the grid at y by a cubic through the four nodes around it; linear beyond its ends."""
+    """Value at y by a cubic through the four nodes of the grid around it; linear beyond the ends."""
     M = gt.shape[0]
     t = (y - low) / step
     if t <= 1.0:
@@ -72,7 +73,7 @@ def interpolated(gt, low, step, y):
 
 @compiled
 def log_factor_direct(gt, log_z, low, step, r, x, nodes, weights, out):
-    """log f(x) on the places x by Gauss-Hermite over x_m given x, which is N(r x, 1 - r^2)."""
+    """log f at points x by Gauss-Hermite quadrature over x_m given x, which is N(r x, 1 - r^2)."""
     width = np.sqrt(max(0.0, 1.0 - r * r))
     for j in range(x.shape[0]):
         if width < 1e-4:
@@ -86,7 +87,7 @@ def log_factor_direct(gt, log_z, low, step, r, x, nodes, weights, out):
 
 @compiled
 def pairs_direct(listed, R, gt, log_z, low, step, x, tilted, nodes, weights, out):
-    """1 + u of the pairs listed: the average of f_m over the own distribution of n, on the places x."""
+    """1 + u of the listed pairs: the average of f_m over the tilted distribution of n on the points x."""
     f = np.empty(x.shape[0])
     for p in range(listed.shape[0]):
         a, m = listed[p, 0], listed[p, 1]
@@ -99,11 +100,11 @@ def pairs_direct(listed, R, gt, log_z, low, step, x, tilted, nodes, weights, out
 
 @compiled(fastmath=True)
 def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, out, floor):
-    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations; in ``own`` of those that it is.
+    """Sum over sites m of log f_m(x) for targets (T, M) with correlations R (T, n); ``own`` has the target's own site.
 
-    The series serves while what it leaves out is below tol where |he_k| is of order one, and f stays above the floor.
-    Factors that are 1 to within 0.01 even at the far ends (|he_k| there: ``ends``) are added up by their coefficients;
-    ``he`` stays as it is beyond these ends. With a tol below 0 every factor is integrated.
+    The series is used if its truncation error is below tol where |he_k| is of order one, and f is above the floor.
+    Factors within 0.01 of 1 even at the far ends (|he_k| there: ``ends``) are added up by their coefficients; ``he`` is
+    constant beyond these ends. With a negative tol every factor is integrated numerically.
     """
     T, n = R.shape
     K, M = he.shape
@@ -170,12 +171,12 @@ def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, 
 
 @compiled
 def cluster_densities(start, member, loading, r, gt, log_z, low, step, t, nodes, he, least, log_t, score, bend, two):
-    """log prod_n z_n(t) prod_{n<m} (1 + u_nm(t)) - t't/2 of each cluster at the places t (J, q): log_t (clusters, J).
+    """log_t (clusters, J): log [prod_n z_n(t) prod_{n<m} (1 + u_nm(t))] - t't/2 of each cluster at points t (J, q).
 
-    Its members (start, member) have x_n = loading_n . t + sigma_n e_n; r are the correlations of e, pair after pair,
-    none where they are 0. ``score`` and ``bend`` (members, J), if they are wanted: z_n' / z_n and z_n'' / z_n there,
-    zero where sigma is. ``two`` (as r): sums over t of phi z_n z_m (1 + u_nm), not normalised. ``he`` (K, Q):
-    polynomials times weights at the nodes. Places more than ``least`` nats below the top, without e, are passed over.
+    The members (start, member) have x_n = loading_n . t + sigma_n e_n; r are the correlations of e, pair after pair,
+    empty if they are 0. ``score`` and ``bend`` (members, J), unless empty: z_n' / z_n and z_n'' / z_n, 0 if sigma is 0.
+    ``two`` (like r): sums over t of phi z_n z_m (1 + u_nm), not normalised. ``he`` (K, Q): polynomials times weights at
+    the nodes. Points more than ``least`` nats below the maximum, computed without e, are skipped.
     """
     J, q = t.shape
     K = he.shape[0]
@@ -248,7 +249,7 @@ def cluster_densities(start, member, loading, r, gt, log_z, low, step, t, nodes,
 
 @compiled
 def colours(indptr, indices, apart):
-    """A colour for each node such that nodes of one colour are more than ``apart`` edges from each other: greedy."""
+    """Greedy colouring such that nodes of one colour are more than ``apart`` edges from each other."""
     n = indptr.shape[0] - 1
     colour = np.full(n, -1, dtype=np.int64)
     seen = np.full(n, -1, dtype=np.int64)
@@ -282,7 +283,7 @@ def colours(indptr, indices, apart):
 
 @compiled
 def nearest(indptr, indices, seeds, reach, label, queue):
-    """label: the seed (its number) nearest to each node within ``reach`` edges, -1 elsewhere."""
+    """Compute ``label``: the index of the nearest seed of each node within ``reach`` edges, else -1."""
     label[:] = -1
     tail = 0
     for s in range(seeds.shape[0]):
@@ -305,9 +306,10 @@ def nearest(indptr, indices, seeds, reach, label, queue):
 
 @compiled(fastmath=True)
 def site_sums(label, home, indptr, indices, data, z, sign, seeds, scale, c, sums, out):
-    """Adds to sums [log(1 + u), terms left out] of every site with its nearest seed, and R^k c_k of the seed to out.
+    """Add log(1 + u) and the truncation error of every site with its nearest seed to sums, and R^k c_k to out.
 
-    z are the solved seeds: the covariance of a site with its own is its row of W (indptr, indices, data) times z.
+    z is the solution for the seeds: the covariance of a site with its seed is its row of W (indptr, indices, data)
+    times z.
     """
     K, terms = c.shape[1], out.shape[1]
     for m in range(home.shape[0]):
@@ -334,7 +336,7 @@ def site_sums(label, home, indptr, indices, data, z, sign, seeds, scale, c, sums
 
 @compiled(fastmath=True)
 def latent_sums(label, cov, sign, seeds, scale, latent_scale, c, out):
-    """The same sums R^k c_k for latents."""
+    """Add the same sums R^k c_k for latents."""
     for v in range(label.shape[0]):
         s = label[v]
         if s < 0:

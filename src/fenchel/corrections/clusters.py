@@ -1,20 +1,20 @@
-"""Clusters of sites that are strongly correlated under q (rows of a subject, of a family), integrated as they stand.
+"""Clusters of sites that are strongly correlated under q (rows of a subject, of a family), integrated jointly.
 
     R_cc = A A' + E,     x_n = A_n t + sigma_n e_n,     t ~ N(0, I) of one or two dimensions
     log E_c = log int phi(t) prod_n z_n(t) prod_{n<m} (1 + u_nm(t)) dt,     z_n(t) = E_e exp gt_n(A_n t + sigma_n e)
 
-Clusters are the connected parts of the graph |R| > threshold. A part that is too large, or that two dimensions do not
-describe, is cut by a higher threshold; sites that no threshold brings together stay alone. u_nm(t) = sum_k r_nm^k
-c_kn(t) c_km(t) are the pairs of e given t. A shift d of the means of its x changes a cluster by
+Clusters are the connected components of the graph |R| > threshold. A component that is too large, or that two
+dimensions do not describe, is split by a higher threshold; sites that no threshold joins stay single. u_nm(t) = sum_k
+r_nm^k c_kn(t) c_km(t) are the pair terms of e given t. A shift d of the means of its x changes a cluster by
 
     log E_c(d) ~ log E_c + g'd + d'K d / 2,     g_n = E[z_n' / z_n],     K = E[z'' / z] - g g'
 
-with averages over t given the cluster's own data. So clusters whose sites have the correlations B with each other add,
-to second order in B,
+with averages over t given the cluster's own data. Hence clusters whose sites have the cross-correlations B add, to
+second order in B,
 
     sum_{c<c'} g_c'B g_c' + tr(B K_c' B'K_c) / 2 + (g_c'B K_c'B'g_c + g_c''B'K_c B g_c') / 2
 
-beyond what their rows have by themselves: g_n = c_1n, K_nn = sqrt 2 c_2n - c_1n^2.
+beyond the terms of single rows, for which g_n = c_1n and K_nn = sqrt 2 c_2n - c_1n^2.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from scipy.sparse.csgraph import connected_components
 
 from .sites import Sites, hermite
 
-_THRESHOLDS = (0.3, 0.5, 0.7, 0.85)  # of a correlation
-_LARGEST = 64  # sites of a cluster
-_DIMENSIONS = (1, 2)
-_RESIDUAL = 0.1  # of a correlation, root mean square of what t leaves: above, two dimensions, or the cluster is cut
-_ALIKE = 0.9999  # of a loading: sigma stays positive
-_ROUNDS = 30  # of the loadings' iteration
-_STEP = {1: 0.25, 2: 0.5}  # of t, in standard deviations
-_REACH = {1: 14.0, 2: 8.0}  # of t
-_ORDER = 6  # Hermite coefficients of e
-_NODES = 16  # of e
-_LEAST = 60.0  # nats below the top at which a place of t is passed over
-_BLOCK = 1 << 23  # numbers held at a time
+_THRESHOLDS = (0.3, 0.5, 0.7, 0.85)  # correlations above which two sites are joined, tried in turn
+_LARGEST = 64  # most sites of a cluster
+_DIMENSIONS = (1, 2)  # dimensions of t, tried in turn
+_RESIDUAL = 0.1  # largest root mean square of the residual correlations E that a dimension of t may leave
+_LONGEST = 0.9999  # largest squared length of a loading, so that sigma stays positive
+_ROUNDS = 30  # most iterations of the loadings
+_STEP = {1: 0.25, 2: 0.5}  # step of the lattice of t in standard deviations, by dimension
+_REACH = {1: 14.0, 2: 8.0}  # half width of the lattice of t, by dimension
+_ORDER = 6  # number of Hermite coefficients of e
+_NODES = 16  # Gauss-Hermite nodes for e
+_DEEPEST = 60.0  # lattice points so many nats below the maximum are skipped
+_BLOCK = 1 << 23  # numbers in memory at a time
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Clusters of as many sites each, s, whose t have the same dimension q.
+    """Clusters with the same number of sites s and the same dimension q of t.
 
     Attributes
     ----------
     site : int array (m, s)
     loading : array (m, s, q)
-        A.
+        The matrix A of each cluster.
     r : array (m, s (s - 1) / 2)
-        The correlations of e, by the upper triangle; (m, 0) where all are 0.
+        The correlations of e, in the order of the upper triangle; (m, 0) if all are 0.
     """
 
     site: np.ndarray
@@ -64,26 +64,26 @@ class Clusters:
 
 
 def clusters_of(R: np.ndarray) -> list[Clusters]:
-    """The clusters of the sites with correlations R (n, n), by their size and dimension."""
+    """Find the clusters of sites with correlations R (n, n); those of one size and dimension are stored together."""
     free = np.arange(R.shape[0])
-    found: list[Clusters] = []
+    clusters: list[Clusters] = []
     for threshold in _THRESHOLDS:
-        for index in _parts(R, free, threshold):
+        for index in _components(R, free, threshold):
             blocks = R[index[:, :, None], index[:, None, :]]
-            left = np.arange(index.shape[0])
+            undescribed = np.arange(index.shape[0])
             for q in _DIMENSIONS:
-                A, r, rest = _loadings(blocks[left], q)
-                good = rest <= _RESIDUAL
+                A, r, residual = _loadings(blocks[undescribed], q)
+                good = residual <= _RESIDUAL
                 if good.any():
-                    found.append(Clusters(index[left[good]], A[good], r[good]))
-                left = left[~good]
-        for some in found:
+                    clusters.append(Clusters(index[undescribed[good]], A[good], r[good]))
+                undescribed = undescribed[~good]
+        for some in clusters:
             free = np.setdiff1d(free, some.site)
-    return found
+    return clusters
 
 
 def labels_of(clusters: list[Clusters], n: int) -> np.ndarray:
-    """A number for each site (n,), 0, 1, ...: the same within a cluster; sites alone have one of their own."""
+    """A label 0, 1, ... for each site (n,): equal within a cluster; each single site has its own."""
     label, used = n + np.arange(n), 0
     for some in clusters:
         m = some.site.shape[0]
@@ -92,10 +92,10 @@ def labels_of(clusters: list[Clusters], n: int) -> np.ndarray:
     return np.unique(label, return_inverse=True)[1]
 
 
-def _parts(R: np.ndarray, free: np.ndarray, threshold: float) -> Iterator[np.ndarray]:
-    """Connected parts of the free sites, those of one size together: (how many, size)."""
+def _components(R: np.ndarray, free: np.ndarray, threshold: float) -> Iterator[np.ndarray]:
+    """Connected components of the free sites, those of one size as one array (number, size)."""
     near = np.abs(R if free.size == R.shape[0] else R[np.ix_(free, free)]) > threshold
-    linked = np.count_nonzero(near, axis=1) > 1  # with another site than itself
+    linked = np.count_nonzero(near, axis=1) > 1  # linked to a site other than itself
     if not linked.any():
         return
     free = free[linked]
@@ -107,10 +107,10 @@ def _parts(R: np.ndarray, free: np.ndarray, threshold: float) -> Iterator[np.nda
 
 
 def _loadings(R: np.ndarray, q: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A (m, s, q) of blocks R (m, s, s); correlations of e (m, pairs); root mean square of E beside its diagonal.
+    """Factor blocks R (m, s, s): A (m, s, q), correlations of e (m, pairs), root mean square of off-diagonal E.
 
-    Principal axes with the diagonal of E iterated leave the least of E. Where what they leave is no covariance,
-    principal components, which always leave one.
+    Principal axis factoring, which iterates the diagonal of E, makes E smallest. If its residual is not a covariance,
+    principal components are used, whose residual always is one.
     """
     m, s, _ = R.shape
     if m == 0:
@@ -121,26 +121,26 @@ def _loadings(R: np.ndarray, q: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
     shared[:, diagonal, diagonal] = np.max(np.abs(R - np.eye(s)), axis=2)
     for _ in range(_ROUNDS):
         axes = _leading(shared, q)
-        own = np.minimum(np.sum(axes * axes, axis=2), _ALIKE)
+        own = np.minimum(np.sum(axes * axes, axis=2), _LONGEST)
         if np.max(np.abs(own - shared[:, diagonal, diagonal])) < 1e-4:
             break
         shared[:, diagonal, diagonal] = own
-    valid = np.max(np.abs(_rest(R, axes)[1]), axis=1) <= 1.0
+    valid = np.max(np.abs(_residual(R, axes)[1]), axis=1) <= 1.0
     A = np.where(valid[:, None, None], axes, components)
-    E, r = _rest(R, A)
+    E, r = _residual(R, A)
     return A, np.clip(r, -1.0, 1.0), np.sqrt(np.mean(E * E, axis=1))
 
 
 def _leading(R: np.ndarray, q: int) -> np.ndarray:
-    """A (m, s, q) by the q largest eigenvalues; no row is longer than a loading may be."""
+    """A (m, s, q) from the q largest eigenvalues, scaled so that no row is longer than a loading may be."""
     values, vectors = np.linalg.eigh(R)
     A = vectors[:, :, -q:] * np.sqrt(np.maximum(values[:, None, -q:], 0.0))
     longest = np.sqrt(np.max(np.sum(A * A, axis=2), axis=1))
-    return np.asarray(A * np.minimum(1.0, np.sqrt(_ALIKE) / np.maximum(longest, 1e-300))[:, None, None])
+    return np.asarray(A * np.minimum(1.0, np.sqrt(_LONGEST) / np.maximum(longest, 1e-300))[:, None, None])
 
 
-def _rest(R: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """E = R - A A' beside its diagonal (m, pairs), and as correlations."""
+def _residual(R: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The off-diagonal entries (m, pairs) of E = R - A A', as covariances and as correlations."""
     row, column = np.triu_indices(R.shape[1], 1)
     sigma = np.sqrt(1.0 - np.sum(A * A, axis=2))
     E = (R - A @ A.transpose(0, 2, 1))[:, row, column]
@@ -149,40 +149,48 @@ def _rest(R: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class ClusterTerms:
-    """Sums of log E_c / prod z_n and of the pairs in clusters; g (n,), K (n, n) of all sites, and of rows alone."""
+    """The integrals of all clusters.
+
+    total : sum over clusters of log E_c / prod z_n
+    pairs : sum of log(1 + u) over the pairs within clusters
+    label : (n,) cluster of each site, 0, 1, ...
+    g, K : (n,), (n, n) the derivatives of the module docstring for all sites
+    own_g, own_K : (n,) the same of single rows
+    """
 
     total: float
     pairs: float
-    label: np.ndarray  # (n,) 0, 1, ...
+    label: np.ndarray
     g: np.ndarray
     K: sp.csr_array
     own_g: np.ndarray
     own_K: np.ndarray
 
     def between(self, R: np.ndarray) -> tuple[float, float]:
-        """What pairs of clusters add beyond the pairs of their rows, and what three in a chain may add."""
+        """The contribution of pairs of clusters beyond the pairs of their rows, and an estimate for chains of three."""
         B = np.where(self.label[:, None] == self.label, 0.0, R)
         reach = sp.csr_array((self.g, (self.label, np.arange(self.label.size)))) @ B  # (clusters, n)
         Bg, KB = B @ self.g, self.K @ B
         pairs = 0.5 * float(np.sum(reach.T * (self.K @ reach.T)))
-        mine = 0.5 * float(self.g @ Bg) + 0.25 * float(np.einsum("ij,ji->", KB, KB)) + pairs
+        joint = 0.5 * float(self.g @ Bg) + 0.25 * float(np.einsum("ij,ji->", KB, KB)) + pairs
         chains = 0.5 * float(Bg @ (self.K @ Bg)) - pairs
         own, K, square = self.own_g, self.own_K, B * B
         rows = 0.5 * float(own @ B @ own) + 0.25 * float(K @ square @ K) + 0.5 * float((own * own) @ square @ K)
-        return mine - rows, chains
+        return joint - rows, chains
 
     def bends(self, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What log densities of targets with correlations R (T, n) gain along x and (x^2 - 1) / 2 (T,) each.
+        """Corrections (T,), (T,) to log densities of targets: coefficients of x and of (x^2 - 1) / 2.
 
-        Rows given a target that is what they share are independent, so that their product stands: a cluster counts
-        by what the target leaves of it.
+        R (T, n) has the correlations of the targets with the sites. If a target is the effect that the rows of a
+        cluster share, the rows are independent given it and their product needs no correction; so a cluster is
+        weighted by the share of its variance that the target does not explain.
         """
         order = np.argsort(self.label, kind="stable")
         start = np.searchsorted(self.label[order], np.arange(self.label.max() + 1))
         near = np.maximum.reduceat((R * R)[:, order], start, axis=1)
-        left = ((1.0 - np.minimum(near, 1.0)) ** 2)[:, self.label]
-        half = np.sqrt(left) * R
-        first = (left * R) @ (self.g - self.own_g)
+        unexplained = ((1.0 - np.minimum(near, 1.0)) ** 2)[:, self.label]
+        half = np.sqrt(unexplained) * R
+        first = (unexplained * R) @ (self.g - self.own_g)
         second = np.sum(half * (self.K @ half.T).T, axis=1) - (half * half) @ self.own_K
         return first, second
 
@@ -207,7 +215,10 @@ def cluster_terms(sites: Sites, clusters: list[Clusters], label: np.ndarray) -> 
 
 
 def _integrated(sites: Sites, clusters: Clusters) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:
-    """log E_c less log z_n (m,), the sum of log(1 + u) of their pairs, g (m, s) and K (m, s, s)."""
+    """Integrate clusters over a lattice of t.
+
+    Returns log E_c - sum log z_n (m,), the sum of log(1 + u) over the pairs in clusters, g (m, s) and K (m, s, s).
+    """
     m, s, q = clusters.loading.shape
     line = _STEP[q] * np.arange(-round(_REACH[q] / _STEP[q]), round(_REACH[q] / _STEP[q]) + 1)
     t = np.stack([axis.ravel() for axis in np.meshgrid(*[line] * q, indexing="ij")], axis=1)
@@ -234,9 +245,9 @@ def _integrated(sites: Sites, clusters: Clusters) -> tuple[np.ndarray, float, np
 def densities(
     sites: Sites, clusters: Clusters, t: np.ndarray, sloped: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """log prod z_n(t) prod (1 + u) - t't/2 of clusters (m, J) at t (J, q), and the same of their pairs, summed.
+    """log [prod z_n(t) prod (1 + u)] - t't/2 of clusters (m, J) at t (J, q), and the sums of pairs over t.
 
-    ``sloped``: with scores and bends (m, s, J).
+    ``sloped``: also return z_n'/z_n and z_n''/z_n (m, s, J), ``score`` and ``bend``.
     """
     from . import _kernels as kernels
 
@@ -257,7 +268,7 @@ def densities(
         np.ascontiguousarray(t),
         nodes,
         he,
-        _LEAST,
+        _DEEPEST,
         log_t,
         score,
         bend,

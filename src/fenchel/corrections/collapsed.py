@@ -1,7 +1,7 @@
-"""The posterior with groups integrated out: q(b) of the other latents, and each group as it is given b.
+"""The posterior with groups integrated out: q(b) of the other latents, and each group's effects given b.
 
     E[h(b, u)] = sum_k w_k E_t[h(b_k, u) | b_k],      t(u | b) the tilted density of a group's effects
-    dP/dQ = 1/2 (Sigma - E[(z - mu)(z - mu)'])        on the pattern of Q, where u and b have no entries in common
+    dP/dQ = 1/2 (Sigma - E[(z - mu)(z - mu)'])        on the pattern of Q, which has no entries between u and b
 
 See ``collapsed_fit`` for q(b) and ``group_quadrature`` for t.
 """
@@ -29,25 +29,28 @@ from .group_structure import GroupedRows, grouped_rows
 from .posterior_on_grids import Like, PosteriorOnGrids
 from .sites import GaussianFit, contradicted
 
-MOST = 200  # latents beside the groups
-_NODES = {1: 17.0, 2: 100.0}  # of a group's quadrature, as a rule
-_STEP = 1e-4  # of a likelihood's own parameter
-_LARGE = 0.25  # nats: an error above it is not to be trusted
+MOST = 200  # largest number of latents that are not effects of groups
+_NODES = {1: 17.0, 2: 100.0}  # typical number of quadrature points of a group, by the number of its effects
+_STEP = 1e-4  # step in a likelihood's own parameter for differences
+_LARGE = 0.25  # nats: a larger error is not trusted
 _DRAWS_AT_ONCE = 64
 
 
 class Collapsed(Stored, PosteriorOnGrids):
-    """The posterior with the effects of groups integrated out by quadrature, and q(b) a Gaussian of all else.
+    """The posterior with the effects of groups integrated out by quadrature, and a Gaussian q(b) for the other latents.
 
-    ``log_evidence`` is the bound of this problem: it lies below log p(y) by what q(b) misses of a posterior that many
-    groups make nearly Gaussian. See ``Corrected`` for the attributes; here ``own`` is all that the groups add.
+    ``log_evidence`` is the lower bound of this problem. It is close to log p(y), because the posterior of b is nearly
+    Gaussian if there are many groups. The other attributes are those of ``Corrected``; here ``own`` is the whole
+    difference from the elbo.
 
     Attributes
     ----------
     n_groups : int
+        Number of groups.
     gap : float
-        What another Gaussian q(b) may gain, at most.
+        Upper bound on the gain by any other Gaussian q(b), in nats.
     n_iter : int
+        Iterations of Newton's method for q(b).
     """
 
     method = "collapsed"
@@ -68,17 +71,17 @@ class Collapsed(Stored, PosteriorOnGrids):
     # -- the evidence ------------------------------------------------------------------------------
     @cached_property
     def log_evidence_se(self) -> float:
-        """What lattices, the rule of points and the shape of q(b) may miss."""
+        """Estimated error, in nats: of the lattices, of the rule of points, and of the Gaussian shape of q(b)."""
         return self._found.placed.missed + self._rule_error + self.remainder
 
     @property
     def lower_bound(self) -> float:
-        """Of log p(y): ``log_evidence`` less what lattices and the rule of points may miss."""
+        """Lower bound on log p(y): ``log_evidence`` less the errors of the lattices and of the rule of points."""
         return self.log_evidence - self._found.placed.missed - self._rule_error
 
     @cached_property
     def _at_points(self) -> tuple[Cubature, np.ndarray, np.ndarray]:
-        """A rule of degree 3, turned, with the values and gradients of the groups at its points."""
+        """A second, rotated rule of degree 3, with the values and gradients of the groups at its points."""
         found, p = self._found, self._found.state.mean.size
         rule = third_degree(p, 1)
         b = found.state.mean + rule.points @ found.state.root.T
@@ -86,21 +89,22 @@ class Collapsed(Stored, PosteriorOnGrids):
 
     @cached_property
     def _rule_error(self) -> float:
-        """Between two rules; that of degree 5 is much nearer than that of degree 3."""
+        """Error of the rule of points: the difference between two rules, reduced if the first has degree 5."""
         found = self._found
         rule, value, _ = self._at_points
         other = float(rule.weights @ value)
-        mine = float(found.weights @ found.state.values)
+        used = float(found.weights @ found.state.values)
         third = found.weights.size == rule.weights.size
-        return abs(other - mine) * (1.0 if third else 0.25)
+        return abs(other - used) * (1.0 if third else 0.25)
 
     @cached_property
     def remainder(self) -> float:
-        """log p(y) less the bound: the largest of three estimates.
+        """log p(y) minus the bound, in nats: the largest of three estimates.
 
-        |T|^2 / 12, T the third derivatives of log p in units of q: those along one direction twice come from gradients
-        at the points of a rule, and the others are as large on average. Where q is far from Gaussian, such as for
-        separated data, these are too small, and the variance of log p - log q over the points of either rule is not.
+        The first is |T|^2 / 12, where T are the third derivatives of log p in units of q. Derivatives T[k, k, .] come
+        from gradients at the points of a rule, and the others are as large on average. If the posterior is far from
+        Gaussian, such as for separated data, this is too small. The other two estimates, the variances of
+        log p - log q over the points of the two rules, are not.
         """
         found = self._found
         rule, values, gradient = self._at_points
@@ -134,17 +138,17 @@ class Collapsed(Stored, PosteriorOnGrids):
         if wrong is not None:
             return wrong
         if not self.trusted:
-            return f"what is not Gaussian beside the groups may count for {self.log_evidence_se:.2g} nats"
+            return f"latents other than the groups are not Gaussian: the error is about {self.log_evidence_se:.2g} nats"
         return f"the effects of {self.n_groups} groups are integrated out, to {self.log_evidence_se:.1g} nats"
 
     # -- moments -----------------------------------------------------------------------------------
     @cached_property
     def _effects(self) -> GroupEffects:
-        """The groups' effects at the points of the rule."""
+        """Moments of the groups' effects at the points of the rule."""
         return GroupEffects.of(self._data, self._found)
 
     def _marginals(self, W: Any, offset: np.ndarray, extra: np.ndarray | float = 0.0) -> MarginalGrid:
-        """Marginals of W z + offset + e, Var e = extra."""
+        """Marginals of W z + offset + e, where Var e = extra."""
         X, A = self._data.split.seen(W)
         return marginals_of(self._effects, LinearTargets(X, A, offset, np.broadcast_to(extra, offset.shape)))
 
@@ -179,11 +183,14 @@ class Collapsed(Stored, PosteriorOnGrids):
 
     @property
     def n_rest(self) -> int:
-        """Latents beside the groups."""
+        """Number of latents that are not effects of groups."""
         return int(self._data.split.rest.size)
 
     def beside_groups(self, new: NewRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows of a design that see no group (M,), and eta = mean + direction x there, x ~ N(0, I) under q(b)."""
+        """Which rows of a design see no group (M,), and their mean (M,) and directions (M, p).
+
+        At these rows eta = mean + directions x with x ~ N(0, I) under q(b).
+        """
         X, A = self._data.split.seen(new.design)
         A.eliminate_zeros()
         state = self._found.state
@@ -193,7 +200,7 @@ class Collapsed(Stored, PosteriorOnGrids):
 
     # -- draws -------------------------------------------------------------------------------------
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
-        """Joint draws of z (size, L): b of q, and the effects of each group given b."""
+        """Joint draws of z (size, L): b from q, and the effects of each group given b."""
         draws, size = np.random.default_rng(rng), count("collapsed.sample_latents", "size", size)
         state, split = self._found.state, self._data.split
         b = state.mean + draws.standard_normal((size, state.mean.size)) @ state.root.T
@@ -213,7 +220,7 @@ class Collapsed(Stored, PosteriorOnGrids):
 
     # -- gradients ---------------------------------------------------------------------------------
     def precision_adjoint(self) -> list[sp.csc_array]:
-        """dP/dQ on its pattern: ``family.gradient`` reads it of ``as_solution()``."""
+        """dP/dQ on the pattern of Q; ``family.gradient`` reads it from ``as_solution()``."""
         predictors: Any = self._posterior.predictors
         pattern, data, state = predictors.pattern, self._data, self._found.state
         Q, split = pattern.Q, data.split
@@ -233,7 +240,7 @@ class Collapsed(Stored, PosteriorOnGrids):
         return [sp.csc_array((data_out, Q.indices, Q.indptr), shape=Q.shape)]
 
     def likelihood_gradient(self) -> np.ndarray:
-        """d log_evidence / d(the likelihood's own theta): E[d log p / d theta], by differences of log p."""
+        """Gradient of ``log_evidence`` in the likelihood's own theta: E[d log p / d theta], by differences of log p."""
         likelihood, fit = self._fit.likelihood, self._fit
         theta = likelihood.theta
         moved = []
@@ -243,7 +250,7 @@ class Collapsed(Stored, PosteriorOnGrids):
         return self._effects.likelihood_slopes(moved) / (2.0 * _STEP)
 
     def as_solution(self) -> CollapsedSolution:
-        """What ``Family.gradient`` reads of a solution, with these moments in the place of q's."""
+        """The part of a solution that ``Family.gradient`` reads, with the moments of this posterior."""
         return CollapsedSolution(self)
 
     def __repr__(self) -> str:
@@ -276,9 +283,9 @@ class CollapsedSolution:
 def collapse(
     solution: GaussianFit, work: float = np.inf, most: int = MOST, sizes: NodeSizes | None = None
 ) -> Collapsed | None:
-    """Groups integrated out, where a fit has some; None where it has none, or very many rows and other latents.
+    """Integrate the groups of a fit out; None if it has no groups, or too many rows or other latents.
 
-    ``sizes`` of the nodes that sufficed nearby.
+    ``sizes``: the numbers of nodes that sufficed at a nearby theta.
     """
     if solution.likelihood.objective.conjugate:
         return None
@@ -293,7 +300,7 @@ def collapse(
     try:
         begun = mean[split.rest], 0.5 * (V + V.T), mean[split.groups[data.first]]
         found = solve_collapsed(GroupIntegrals(data), *begun, sizes=sizes)
-    except NotImplementedError:  # a likelihood without derivatives
+    except NotImplementedError:  # the likelihood has no derivatives
         return None
     if found is None or not np.isfinite(found.elbo) or found.elbo < solution.elbo - 1e-6 * abs(solution.elbo):
         return None
@@ -301,6 +308,6 @@ def collapse(
 
 
 def _work(data: GroupedRows) -> float:
-    """Rows times points of the quadrature."""
+    """Cost of the integrals: rows times points of the quadrature."""
     (G, d), p = data.split.groups.shape, data.split.rest.size
     return float(data.kinds.times.size * rule_of(p, G, d).weights.size * _NODES[d])

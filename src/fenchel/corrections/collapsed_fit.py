@@ -1,12 +1,12 @@
-"""q(b) = N(m, V), V = L L', by the sites log g_c of whole groups: one concave problem in (m, L).
+"""Fit q(b) = N(m, V), V = L L', with the integrals g_c of whole groups as likelihoods: a concave problem in (m, L).
 
     P(m, L) = sum_k w_k F(m + L x_k) - KL(q || N(mu, Q^-1)),     F = sum_c log g_c
     dP/dm = sum_k w_k F'(b_k) - Q (m - mu),      dP/dL = sum_k w_k F'(b_k) x_k' + L^-T - Q L
 
-The rule x_k, w_k >= 0 stands for N(0, I): of degree 5 for few latents, else of degree 3 along axes that are turned so
-that none is an axis of b. With F concave, P is concave in (m, L) under any rule, so that gradients bound what
-is missing: best - P <= 1/2 |dP/dm|^2 + 1/2 |dP/dL|^2 in the metric of Q^-1. Newton's step takes L' dP/dL, whose lower
-triangle is stationary for triangular L, as the curvature of F:
+The cubature rule x_k, w_k >= 0 replaces N(0, I). It has degree 5 for few latents, else degree 3 with randomly rotated
+axes, so that none is an axis of b. If F is concave, P is concave in (m, L) under any rule, and gradients bound the
+distance to the optimum: best - P <= 1/2 |dP/dm|^2 + 1/2 |dP/dL|^2 in the metric of Q^-1. Newton's step reads the
+curvature of F from L' dP/dL, whose lower triangle is stationary for triangular L:
 
     S = lower triangle of sum_k w_k L' F'(b_k) x_k', mirrored;     V+ = L (L' Q L - S)^-1 L',     m+ = m + V+ dP/dm
 """
@@ -22,24 +22,24 @@ from scipy.linalg import cholesky, solve_triangular
 from .group_nodes import GroupMoments, Lattice, Nodes, NodeSizes, Placed
 from .group_quadrature import GroupIntegrals
 
-_FEWEST = 2  # latents up to which the rule is of degree 5,
-_FEW = 4  # and the same of fewer
-_GROUPS = 100  # groups
-_ITERATIONS = 50
-_MOVING = 0.02  # decrement above which lattices are placed again: they move with b to first order
-_SETTLED = 1e-10  # decrement, in nats
+_FEWEST = 2  # number of latents up to which the rule always has degree 5
+_FEW = 4  # the same with few groups,
+_GROUPS = 100  # that is, fewer than this number
+_ITERATIONS = 50  # most Newton steps
+_MOVING = 0.02  # lattices are placed again while the decrement is larger; they follow b to first order
+_SETTLED = 1e-10  # decrement, in nats, at which the iteration ends
 
 
 @dataclass(frozen=True)
 class Cubature:
-    """Points (S, p) and weights (S,) that stand for N(0, I)."""
+    """Points (S, p) and weights (S,) of a cubature rule for N(0, I)."""
 
     points: np.ndarray
     weights: np.ndarray
 
 
 def fifth_degree(p: int) -> Cubature:
-    """Of McNamee and Stenger: 2 p^2 + 1 points, with weights that are not negative for p <= 4."""
+    """The rule of McNamee and Stenger: 2 p^2 + 1 points, with nonnegative weights for p <= 4."""
     eye, r = np.eye(p), np.sqrt(3.0)
     pairs = [s * eye[i] + t * eye[j] for i in range(p) for j in range(i) for s in (1.0, -1.0) for t in (1.0, -1.0)]
     points = r * np.concatenate([np.zeros((1, p)), eye, -eye, np.reshape(pairs, (-1, p))])
@@ -49,14 +49,15 @@ def fifth_degree(p: int) -> Cubature:
 
 
 def third_degree(p: int, seed: int = 0) -> Cubature:
-    """2 p points at +- sqrt(p) along axes that are turned at random."""
+    """2 p points at +- sqrt(p) along randomly rotated axes."""
     turned = np.linalg.qr(np.random.default_rng(seed).standard_normal((p, p)))[0] if p > 1 else np.eye(1)
     return Cubature(np.sqrt(p) * np.concatenate([turned, -turned]), np.full(2 * p, 0.5 / p))
 
 
 def rule_of(p: int, n_groups: int, n_effects: int = 1) -> Cubature:
-    """Of degree 5 for few latents, and degree 3 for many, for many groups, each of which b hardly moves, and for groups
-    with slopes, which cost more.
+    """The rule for p latents: degree 5 for few latents, else degree 3.
+
+    Degree 3 also serves many groups, because b hardly moves each of them, and groups with slopes, which cost more.
     """
     fine = p <= _FEWEST or (p <= _FEW and n_groups < _GROUPS and n_effects == 1)
     return fifth_degree(p) if fine else third_degree(p)
@@ -64,20 +65,20 @@ def rule_of(p: int, n_groups: int, n_effects: int = 1) -> Cubature:
 
 @dataclass(frozen=True)
 class BoundPoint:
-    """(m, L) with P, its gradients, and the lattices they were computed on."""
+    """A point (m, L) with P, its gradients, and the moments of the groups."""
 
     mean: np.ndarray
     root: np.ndarray
     elbo: float
     slope: np.ndarray  # dP/dm
-    bend: np.ndarray  # L' dP/dL but for I - L' Q L: the lower triangle, mirrored
+    bend: np.ndarray  # L' dP/dL without I - L' Q L: its lower triangle, mirrored
     tilt: np.ndarray  # dP/dL, lower triangle
     values: np.ndarray  # F(b_k) (S,)
     moments: GroupMoments  # at every b_k
 
 
 class CollapsedProblem:
-    """The concave problem of (m, L)."""
+    """The concave problem in (m, L)."""
 
     def __init__(self, integrals: GroupIntegrals, rule: Cubature) -> None:
         self.integrals, self.rule = integrals, rule
@@ -98,7 +99,7 @@ class CollapsedProblem:
         return BoundPoint(mean, root, float(w @ value) - kl, gradient.T @ w - Q @ off, bend, tilt, value, moments)
 
     def step(self, state: BoundPoint) -> tuple[np.ndarray, np.ndarray, float]:
-        """Newton's mean and covariance, and the decrement."""
+        """Newton's step of the mean, the new covariance, and the decrement."""
         L = state.root
         A = L.T @ self.Q @ L - state.bend
         half = solve_triangular(cholesky(A, lower=True), L.T, lower=True)
@@ -109,21 +110,21 @@ class CollapsedProblem:
         return move, V, decrement
 
     def shortfall(self, state: BoundPoint, rule: Cubature, values: np.ndarray) -> float:
-        """log p(y) - P to second order: 1/2 Var_q[log p(y, b) - log q(b)], by F at the points of a rule (S,)."""
+        """log p(y) - P to second order, 1/2 Var_q[log p(y, b) - log q(b)], from F (S,) at the points of a rule."""
         x, w = rule.points, rule.weights
         off = state.mean + x @ state.root.T - self.mu
         log_ratio = values - 0.5 * np.sum((off @ self.Q) * off, axis=1) + 0.5 * np.sum(x * x, axis=1)
         return 0.5 * float(w @ (log_ratio - w @ log_ratio) ** 2)
 
     def gap(self, state: BoundPoint) -> float:
-        """What another q may gain, at most, if F is concave."""
+        """Upper bound on the gain by any other Gaussian q, valid if F is concave."""
         each = solve_triangular(self.chol, np.column_stack([state.slope, state.tilt]), lower=True)
         return 0.5 * float(np.sum(each * each))
 
 
 @dataclass(frozen=True)
 class CollapsedFit:
-    """The optimum, and how it was found."""
+    """The optimum, with its nodes and the state of the iteration."""
 
     state: BoundPoint
     placed: Placed
@@ -137,12 +138,12 @@ class CollapsedFit:
 
     @property
     def lattice(self) -> Lattice:
-        """For densities of effects: an even one."""
+        """The even lattice, for densities of effects."""
         return self.placed.lattice
 
     @cached_property
     def points(self) -> np.ndarray:
-        """b_k (S, p)."""
+        """The points b_k (S, p) of the rule under q."""
         return np.asarray(self.state.mean + self.problem.rule.points @ self.state.root.T)
 
     @property
@@ -162,9 +163,10 @@ def solve_collapsed(
     rule: Cubature | None = None,
     sizes: NodeSizes | None = None,
 ) -> CollapsedFit | None:
-    """From a first N(mean, covariance) of b and effects (K, d) of the kinds; None where Newton's method fails.
+    """Solve for q(b) by Newton's method; None if it fails.
 
-    ``sizes`` of the nodes that sufficed nearby.
+    The start is N(mean, covariance) for b and the modes ``effects`` (K, d) of the kinds of groups. ``sizes``: the
+    numbers of nodes that sufficed at a nearby theta.
     """
     rule = rule_of(mean.size, integrals.data.kind_of.size, effects.shape[1]) if rule is None else rule
     problem = CollapsedProblem(integrals, rule)
@@ -182,22 +184,22 @@ def solve_collapsed(
             break
         if decrement > _MOVING:
             placed = integrals.placed(state.mean + move, placed.lattice.mode, placed.sizes)
-        elif decrement > before:  # full steps go to and fro
+        elif decrement > before:  # full steps oscillate
             length *= 0.5
-        found = _searched(problem, state, length, move, V, placed.nodes)
-        if found is None and decrement > _MOVING:  # P was larger on the nodes before
+        result = _line_search(problem, state, length, move, V, placed.nodes)
+        if result is None and decrement > _MOVING:  # P was larger on the previous nodes
             state = problem.at(state.mean, state.root, placed.nodes)
-            found = _searched(problem, state, length, move, V, placed.nodes)
-        if found is None:
+            result = _line_search(problem, state, length, move, V, placed.nodes)
+        if result is None:
             break
-        state = found
+        state = result
     return CollapsedFit(state, placed, problem, decrement, n_iter)
 
 
-def _searched(
+def _line_search(
     problem: CollapsedProblem, state: BoundPoint, length: float, move: np.ndarray, V: np.ndarray, nodes: Nodes
 ) -> BoundPoint | None:
-    """Along Newton's step, from the share ``length`` of it, halved until P has not fallen."""
+    """Search along Newton's step: begin with the fraction ``length`` and halve it until P does not fall."""
     before = np.linalg.inv(state.root @ state.root.T)
     precision = np.linalg.inv(V)
     for k in range(12):

@@ -1,4 +1,4 @@
-"""The posterior and the evidence beyond the Gaussian q: what ``Solution.corrected`` returns."""
+"""The corrected posterior and evidence, beyond the Gaussian q: the result of ``Solution.corrected``."""
 
 from __future__ import annotations
 
@@ -26,47 +26,48 @@ if TYPE_CHECKING:
     from .importance import ImportanceSample
     from .interpolated import Interpolated
 
-_HELD = 3000  # sites whose correlations are held at once
-_PAIRS_SUFFICE = 0.01  # nats of triples up to which clusters would add nothing that counts
-_COUPLED = 0.03  # nats of triples up to which marginals are trusted as the evidence is,
-_MANY = 1000  # sites that may have as much; more sites may have more in proportion
-_NEAR = 0.1  # sds of q by which means, and logs by which sds, may move where triples count for more
+_DENSE_SITES = 3000  # number of sites up to which the whole matrix of their correlations is stored
+_PAIRS_SUFFICE = 0.01  # nats: if triples contribute less, clusters are not computed
+_COUPLED = 0.03  # nats: if triples contribute less, marginals are trusted whenever the evidence is;
+_COUPLED_SITES = 1000  # this holds up to so many sites, and the limit grows in proportion beyond
+_SMALL_MOVE = 0.1  # largest change of means (in sds of q) and of log sds that is trusted with larger triples
 _MOVED = (
-    "marginals move far from q's where observations hang together, and may be off: "
-    'compare importance(), and start from bound="exact" if q is of another'
+    "marginals differ much from those of q, and observations depend on each other, so they may be inaccurate: "
+    'compare importance(), and use bound="exact" if q was fitted under another bound'
 )
-_SMALL = 0.03  # nats: with such an error whichever is cheaper, groups or an expansion, is taken alone,
-_SMALL_BETWEEN = 0.1  # and with such a one where differences between theta are wanted, which have far less of it
-_FEW_ROWS = 200  # up to which both are computed, where
-_TELLING = 0.002  # nats is less than the error of groups,
-_CLEARLY = 0.5  # and the expansion is taken with less than so much of that error
-_LARGE = 0.25  # nats, and
-_SHARE = 0.05  # of own terms and pairs: an error above both is not to be trusted
-_WITHIN = 0.25  # of what clusters say beyond their pairs that may be wrong: benchmarks/correction_errors.py
+_SMALL = 0.03  # nats: with a smaller error the cheaper method, groups or expansion, is used without the other
+_SMALL_BETWEEN = 0.1  # the same if only differences between theta matter, because most of the error cancels
+_FEW_ROWS = 200  # up to so many rows both methods are computed,
+_TELLING = 0.002  # if the error of the groups is larger than this (nats);
+_CLEARLY = 0.5  # the expansion is then used if its error is less than this share of the error of the groups
+_LARGE = 0.25  # nats: an error above this,
+_SHARE = 0.05  # and above this share of own terms and pairs, is not trusted
+_WITHIN = 0.25  # error of the clusters' contribution beyond pairs, relative to it: benchmarks/correction_errors.py
 
 
 class Corrected(Stored, PosteriorOnGrids):
-    """The posterior with each likelihood as it is, to second order in what q's Gaussian sites leave of it.
+    """The posterior under the exact likelihood, by an expansion about q to second order.
 
-    Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
-    same of z and of new rows. It is no bound: ``Solution.elbo`` remains the one that is certified.
+    The expansion is in the difference between each log-likelihood and the Gaussian site of q. Moments, quantiles,
+    probabilities and densities are those of eta at the observations; ``latents()`` answers for z and ``at(...)`` for
+    new rows. ``log_evidence`` is an estimate and not a bound; ``Solution.elbo`` is the certified bound.
 
     Attributes
     ----------
     log_evidence : float
-        elbo + own + pairs: an estimate of log p(y).
+        Estimate of log p(y), in nats: elbo + own + pairs.
     log_evidence_se : float
-        How far it may be off: an estimate of what is left out.
+        Estimate of its error: the size of the terms that are left out.
     elbo, own, pairs : float
-        Its parts: q's own, each observation by itself, pairs of observations.
+        Its parts: the bound of q, the terms of single observations, and those of pairs of observations.
     n_sites : int
-        Observations after those along one line of the latents have been merged.
+        Number of sites. Observations that see the latents along the same line are merged into one site.
     trusted : bool
-        Of the evidence; ``marginals_trusted`` is that of means, sds and quantiles.
+        Whether the evidence is reliable; ``marginals_trusted`` says it of means, sds and quantiles.
     nearer : bool
-        Whether it is nearer to log p(y) than the elbo, by its own error; True where it is trusted.
+        Whether the estimate is closer to log p(y) than the elbo, judged by its error; True if it is trusted.
     status : str
-        Why it is trusted, or why not, as a sentence.
+        A sentence that says why the evidence is trusted or not.
 
     Examples
     --------
@@ -84,10 +85,10 @@ class Corrected(Stored, PosteriorOnGrids):
     """
 
     method = "clusters"
-    methods = "clusters", "free levels", "neighbours", "drawn sites"  # beside groups that are integrated out
+    methods = "clusters", "free levels", "neighbours", "drawn sites"  # all methods except integration over groups
     _exact: LowRank | None = None
     _clusters: ClusterTerms | None = None
-    _triples: float  # nats that may be left out
+    _triples: float  # estimated error in nats
 
     def __init__(self, solution: GaussianFit, groups: Lines, rough: bool = False) -> None:
         self._posterior, self._fit = solution.posterior, solution
@@ -96,13 +97,17 @@ class Corrected(Stored, PosteriorOnGrids):
         self._count()
 
     def _prepare(self, observed: Observed, groups: Lines) -> None:
-        """The sites, and their own terms."""
+        """Compute the sites and their own terms."""
         self._sites: Sites = sites_of(observed, groups)
         self._correlations = Correlations(self._posterior, groups)
         self.own, self._settled = float(self._sites.log_z.sum()), self._sites.settled
 
     def _count(self) -> None:
-        """Few directions as they stand, and free levels; else pairs, with clusters where three sites together count."""
+        """Compute the terms beyond single sites.
+
+        Sites with few directions, and free levels, are integrated directly. Otherwise pairs are summed, and
+        clusters too if triples of sites matter.
+        """
         self._exact = low_rank(self._sites, self._correlations)
         if self._exact is None:
             self._exact = free_levels(self._fit, self._correlations, self.own)
@@ -111,7 +116,7 @@ class Corrected(Stored, PosteriorOnGrids):
             self._pairs, self._triples = Pairs(self._exact.total, self._exact.error), 0.0
             self.pairs = self._pairs.total
             return
-        with self._correlations.held(_HELD) as R:
+        with self._correlations.held(_DENSE_SITES) as R:
             triples = triples_of(self._sites, self._correlations, self._work)
             suffice = triples.orders <= _PAIRS_SUFFICE
             clusters = [] if R is None or suffice else clusters_of(R)
@@ -123,7 +128,7 @@ class Corrected(Stored, PosteriorOnGrids):
                 self._count_clusters(cluster_terms(self._sites, clusters, label), R)
 
     def _count_clusters(self, clusters: ClusterTerms, R: np.ndarray) -> None:
-        """What clusters add to the pairs between them, and the error with them."""
+        """Add the contribution of clusters to the pairs, and update the error."""
         between, chains = clusters.between(R)
         self._clusters, gained = clusters, clusters.total - clusters.pairs
         self.pairs += clusters.total + between
@@ -153,28 +158,28 @@ class Corrected(Stored, PosteriorOnGrids):
 
     @property
     def nearer(self) -> bool:
-        """Whether it is nearer to log p(y) than the elbo is, by its own error."""
+        """Whether ``log_evidence`` is closer to log p(y) than the elbo is, judged by its error."""
         return self.trusted or (self._holds is None and self.own + self.pairs > 2.0 * self.log_evidence_se)
 
     @cached_property
     def marginals_trusted(self) -> bool:
-        """Whether the marginals may be believed as the evidence is.
+        """Whether the marginals are as reliable as the evidence.
 
-        They leave out how the other observations hang together given one unknown. Where three observations together
-        count for little, or no eta moves far from q's, that is small; elsewhere standard deviations can be far off
-        with an evidence that is nearly right.
+        They ignore the dependence of the other observations on each other given one unknown. The effect is small if
+        triples of observations contribute little, or if no marginal of eta moves far from that of q. Otherwise
+        standard deviations can be far off even if the evidence is nearly right.
         """
         if not self.trusted:
             return False
-        if self._exact is not None or self.log_evidence_se <= _COUPLED * max(1.0, self.n_sites / _MANY):
-            return True  # triples add up over sites, a marginal sees those near it
+        if self._exact is not None or self.log_evidence_se <= _COUPLED * max(1.0, self.n_sites / _COUPLED_SITES):
+            return True  # triples add up over all sites, but a marginal is affected only by the sites near it
         grid = self._grid
         moved = np.maximum(np.abs(grid.first), np.abs(0.5 * np.log(np.maximum(grid.central(2), 1e-300))))
-        return bool(np.max(moved[grid.scale > 0.0], initial=0.0) <= _NEAR)
+        return bool(np.max(moved[grid.scale > 0.0], initial=0.0) <= _SMALL_MOVE)
 
     @property
     def _holds(self) -> str | None:
-        """Why the expansion is none; None where it is one."""
+        """Why the expansion is not valid; None if it is."""
         pairs = self._pairs
         if not self._settled:
             return "a likelihood bends too sharply, or reaches too far, for the grid of its quadrature"
@@ -187,13 +192,13 @@ class Corrected(Stored, PosteriorOnGrids):
         if self._holds is not None:
             return self._holds
         if self.log_evidence_se > max(_LARGE, _SHARE * (abs(self.own) + abs(self.pairs))):
-            return f"observations that hang together may count for {self.log_evidence_se:.2g} nats more or less"
+            return f"dependence between observations may change the evidence by {self.log_evidence_se:.2g} nats"
         return None
 
     # -- marginals ---------------------------------------------------------------------------------
     @property
     def _finish(self) -> Finish | None:
-        """What clusters and few directions change of a product over sites."""
+        """The change that clusters or an exact integral make to the product over sites; None without them."""
         exact, clusters = self._exact, self._clusters
 
         def finish(R: np.ndarray, x: np.ndarray, log_p: np.ndarray) -> np.ndarray:
@@ -207,13 +212,13 @@ class Corrected(Stored, PosteriorOnGrids):
 
     @cached_property
     def _grid(self) -> MarginalGrid:
-        """The marginals of eta: those of the sites, given to their rows, and of rows without a site."""
+        """The marginals of eta at all rows: each row has that of its site; rows without a site are added."""
         post, sites = self._posterior, self._sites
         h, rho = (to_numpy(v)[:, 0] for v in post.moments)
         x, log_p = log_densities(sites, self._correlations.between(), self.n_sites, self._finish)
         out = np.empty((h.size, x.size))
-        mine = log_p[sites.groups.of]
-        out[post.active] = np.where(sites.groups.sign[:, None] > 0.0, mine, mine[:, ::-1])
+        of_rows = log_p[sites.groups.of]
+        out[post.active] = np.where(sites.groups.sign[:, None] > 0.0, of_rows, of_rows[:, ::-1])
         rest = np.setdiff1d(np.arange(h.size), post.active)
         if rest.size:
             out[rest] = self._densities(self._correlations.with_rest(rest, rho[rest]))[1]
@@ -231,16 +236,16 @@ class Corrected(Stored, PosteriorOnGrids):
         return GridMarginals(MarginalGrid(centre, np.sqrt(spread), *densities), self._like)
 
     def _densities(self, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x, and the log densities there (T, x.size) of unknowns by their correlations with the sites (T, n)."""
+        """The grid x and log densities (T, x.size) of unknowns that have correlations R (T, n) with the sites."""
         whole = (np.arange(R.shape[0]), R)
         return log_densities(self._sites, [whole], R.shape[0], self._finish)
 
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
-        """Joint draws of eta (size, N): those of q, each coordinate moved to its corrected marginal."""
+        """Joint draws of eta (size, N): draws of q, each coordinate transformed to its corrected marginal."""
         return asarray(_moved(self._grid, to_numpy(self._posterior.sample(size, rng))), self._like)
 
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
-        """Joint draws of z (size, L), in the same way."""
+        """Joint draws of z (size, L), made like those of ``sample``."""
         return asarray(_moved(self._latents, to_numpy(self._posterior.sample_latents(size, rng))), self._like)
 
     def __repr__(self) -> str:
@@ -251,14 +256,15 @@ class Corrected(Stored, PosteriorOnGrids):
 def correct(
     solution: GaussianFit, rough: bool = False, like: Like | None = None
 ) -> Corrected | Collapsed | Interpolated | ImportanceSample:
-    """The corrected posterior of a fit: groups integrated out where it has some, or an expansion about q.
+    """The corrected posterior of a fit, by integration over groups or by an expansion about q.
 
-    Whichever is cheaper comes first; in a small table it is the one with the smaller error. Where neither reaches it is
-    an importance sample, which says so.
+    The cheaper method is tried first; with few rows the one with the smaller error is used. If neither can be
+    trusted, importance sampling is used, and the status says so.
 
-    ``rough``: one of several theta, its error from some triples of sites, enough to tell whether to trust it.
-    ``like``: that of the correction at a theta nearby, whose method is taken here too if it is to be trusted: between
-    two methods their errors would pass for a slope.
+    ``rough``: for one of several theta. The error is estimated from a part of the triples of sites, which is enough
+    to decide whether to trust it.
+    ``like``: method and sizes of the correction at a nearby theta. The same method is used here if it can be trusted,
+    because the difference between the errors of two methods would look like a slope in theta.
     """
     from .collapsed import MOST, Collapsed, collapse
     from .importance import importance
@@ -270,11 +276,11 @@ def correct(
     if predictors.has_extra_variance:
         if predictors.n_observations > gates.DRAWN_SITES:
             got = f"the prior has an extra variance (inducing points) and {predictors.n_observations} rows"
-            advice = "The Gaussian is what there is: accuracy='fast'."
+            advice = "Use the Gaussian posterior instead: accuracy='fast'."
             raise problem("corrected", got, f"at most {gates.DRAWN_SITES}, which are corrected by draws", advice)
         return importance(solution).instead_of("the prior has an extra variance")
     if solution.likelihood.objective.conjugate:
-        return Interpolated(solution)  # q is the posterior
+        return Interpolated(solution)  # a conjugate likelihood: q is the posterior
     small = _SMALL_BETWEEN if rough else _SMALL
     method, sizes = (None, None) if like is None else like
     expands, collapses = method in Corrected.methods, method == Collapsed.method
@@ -285,7 +291,7 @@ def correct(
         few = solution.posterior.active.size <= _FEW_ROWS
         if collapses or not few or groups.log_evidence_se <= _TELLING:
             return groups
-    found = _sized(solution, solution.posterior.factor.predictors.lines(), rough)
+    found = _expansion(solution, solution.posterior.factor.predictors.lines(), rough)
     if groups is not None and good:
         better = found.trusted and found.log_evidence_se < _CLEARLY * groups.log_evidence_se
         return found if better else groups
@@ -300,8 +306,8 @@ def correct(
     return drawn if drawn.trusted else found
 
 
-def _sized(solution: GaussianFit, groups: Lines, rough: bool) -> Corrected:
-    """By all pairs, or as very many sites allow."""
+def _expansion(solution: GaussianFit, groups: Lines, rough: bool) -> Corrected:
+    """The expansion by all pairs of sites, or for very many sites by neighbours or by drawn sites."""
     from .large import LocalCorrected, TallCorrected
 
     covariances = solution.posterior.factor.covariances
@@ -314,7 +320,7 @@ def _sized(solution: GaussianFit, groups: Lines, rough: bool) -> Corrected:
 
 
 def _moved(grid: MarginalGrid, draws: np.ndarray) -> np.ndarray:
-    """Draws of q (S, T) at the same probabilities of the marginals on a grid."""
+    """Draws of q (S, T), transformed to the quantiles of the same probabilities of marginals on a grid."""
     from scipy.special import ndtr
 
     scale = np.where(grid.scale > 0.0, grid.scale, 1.0)

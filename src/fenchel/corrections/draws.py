@@ -1,17 +1,17 @@
-"""Weighted draws of q: points in pairs u and -u, made again whenever they are asked for, and the marginals they give.
+"""Weighted draws of q in antithetic pairs u and -u, and the marginals that they give.
 
-Points are Sobol's, scrambled once and shifted at random 16 times, so that the 16 copies tell the error; independent
-pairs where there are too many coordinates for that. With normalised weights w_s of S draws t_s of an unknown that is
-N(m, v) under q, and v_s the weights that would make them draws of q, what is known of q is used and the weights only
-add what p has beyond it:
+The points are scrambled Sobol points with 16 random shifts; the 16 copies give the error. If there are too many
+coordinates for Sobol points, independent pairs are drawn. Let t_s be S draws of an unknown that is N(m, v) under q,
+w_s their normalised weights, and v_s the weights that would make them draws of q. The known moments of q serve as
+control variates, so that the weights only estimate the difference between the posterior and q:
 
-    E[t^2]    ~ v + sum_s (w_s - v_s) t_s^2                (t from m; a pair's odd moments cancel of themselves)
+    E[t^2]    ~ v + sum_s (w_s - v_s) t_s^2                (t relative to m; the odd moments of a pair cancel)
     P(t <= x) ~ Phi(x / sqrt v) + sum_s (w_s - v_s) [t_s <= x]
     p(x)      ~ q(x) sum_s w_s K_b(x - t_s) / sum_s v_s K_b(x - t_s),    b = 0.6 sqrt(v) S^(-1/5)
 
-Memory: states of up to 2^28 bytes are kept, larger ones made again in every pass, and then quantiles gather 2^28 bytes
-in a pass. A pass holds a few arrays of 2^22 numbers, or of 8 draws of everything where that is more. Beyond that the
-space's own roots: for each of three strengths of the sites a matrix of the smaller of N and L, or a sparse factor.
+Memory: states of up to 2^28 bytes are stored. Larger ones are generated again in every pass, and quantiles then collect
+2^28 bytes in a pass. A pass stores a few arrays of 2^22 numbers, or of 8 draws of everything if that is more. The space
+of draws adds its own roots: for each of three strengths of the sites a matrix of size min(N, L), or a sparse factor.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from ..predictive import Predictive, one_predictor
 from .states import MIXTURE, Space, States, Unknowns
 
 COPIES = 16  # random shifts of one set of points
-_MOST = 21201  # coordinates that Sobol's points have
-_HELD = 2**28  # bytes of states that are kept
-_CHUNK = 2**22  # numbers of one array of a pass
-_LEAST = 8  # draws of a chunk
+_SOBOL_DIMENSIONS = 21201  # largest number of coordinates of Sobol points
+_HELD = 2**28  # bytes of states that are stored
+_CHUNK = 2**22  # numbers in one array of a pass
+_LEAST = 8  # fewest draws of a chunk
 
-Chunk = tuple[slice, States, np.ndarray]  # which pairs; their states; standard normals of what the latents leave
+Chunk = tuple[slice, States, np.ndarray]  # indices of the pairs; their states; normals for the extra variance
 
 
 class Draws:
-    """Pairs of draws of q.
+    """Antithetic pairs of draws of q.
 
     Parameters
     ----------
     space : Space
     draws : int
-        At least so many draws; 2 COPIES n of them are made.
+        Least number of draws; it is rounded up to a multiple of 2 COPIES.
     rng : numpy Generator or seed
     n_extra : int
-        Standard normals of each draw beyond those of the states.
+        Standard normals of each draw in addition to those of the states.
     """
 
     def __init__(self, space: Space, draws: int, rng: np.random.Generator, n_extra: int = 0) -> None:
@@ -55,7 +55,7 @@ class Draws:
         self.n_pairs = COPIES * self.n_points
         self.seed = int(rng.integers(2**62))
         width = sum(space.sizes) + n_extra
-        self.quasi = space.quasi and width < _MOST and 8 * width * self.n_points <= _HELD
+        self.quasi = space.quasi and width < _SOBOL_DIMENSIONS and 8 * width * self.n_points <= _HELD
         self.keeps = 8 * width * self.n_pairs <= _HELD
         self._kept: list[Chunk] = []
         most = max(width, int(np.prod(space.everyone.mt.shape)))
@@ -63,11 +63,11 @@ class Draws:
 
     @property
     def n(self) -> int:
-        """Draws."""
+        """Number of draws."""
         return 2 * self.n_pairs
 
     def chunks(self) -> Iterator[Chunk]:
-        """All pairs, some at a time; the same at every call. Each stands for its mirror image, too."""
+        """Yield all pairs, some at a time, the same at every call. Each also represents its mirror image."""
         if self._kept:
             yield from self._kept
             return
@@ -84,14 +84,14 @@ class Draws:
         self._kept = made
 
     def _normals(self, part: slice, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Which component of the mixture each pair is of (K,), and standard normals (r, K)."""
+        """The mixture component of each pair (K,), and standard normals (r, K)."""
         width, n = sum(self.space.sizes) + self.n_extra, part.stop - part.start
         edges = np.cumsum([share for _, share in MIXTURE])[:-1]
         if not self.quasi:
             which = np.searchsorted(edges, rng.random(n), side="right")
             if self.space.quasi:
                 return which, rng.standard_normal((width, n))
-            own = np.empty((width - self.n_extra, n))  # the space draws by itself
+            own = np.empty((width - self.n_extra, n))  # not used: the space makes its own draws
             return which, np.concatenate([own, rng.standard_normal((self.n_extra, n))])
         points, shifts = self._points
         copy, point = np.divmod(np.arange(part.start, part.stop), self.n_points)
@@ -100,9 +100,9 @@ class Draws:
 
     @cached_property
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (n, 1 + r) and shifts (COPIES, 1 + r): the component, and the normals.
+        """Sobol points (n, 1 + r) and shifts (COPIES, 1 + r), for the mixture component and the normals.
 
-        The first coordinates of all blocks come first, which are the best.
+        The first coordinates of all blocks come first, because Sobol points are best in their first coordinates.
         """
         from scipy.stats import qmc
 
@@ -110,12 +110,12 @@ class Draws:
         width = 1 + sum(sizes) + self.n_extra
         engine = qmc.Sobol(width, scramble=True, rng=np.random.default_rng([self.seed, 0]))
         points = engine.random_base2(int(np.ceil(np.log2(self.n_points))))[: self.n_points]
-        rank = np.concatenate([[-1], *(np.arange(size) for size in sizes), _MOST + np.arange(self.n_extra)])
+        rank = np.concatenate([[-1], *(np.arange(size) for size in sizes), _SOBOL_DIMENSIONS + np.arange(self.n_extra)])
         place = np.argsort(np.argsort(rank, kind="stable"))
         return points[:, place], np.random.default_rng([self.seed, 1]).random((COPIES, width))
 
     def scores(self) -> np.ndarray:
-        """Standard normals (pairs,) that know nothing of the draws: for what the states leave of an unknown."""
+        """Standard normals (pairs,) independent of the draws, for the residual of an unknown given the states."""
         order = np.random.default_rng([self.seed, 3]).permutation(self.n_pairs)
         return ndtri((order + 0.5) / self.n_pairs)
 
@@ -130,9 +130,9 @@ class WeightedMarginals(MarginalAnswers):
     weights : array (2, pairs)
         Normalised weights of the draws and of their mirror images.
     base : array (pairs,)
-        The weights that make them draws of q, which mirror images share.
+        The weights that make them draws of q, the same for mirror images.
     scale : array, optional
-        Standard deviations of a part of the unknowns that the ``extra`` normals of the draws give.
+        Standard deviations of the part of the unknowns that comes from the ``extra`` normals of the draws.
     """
 
     nodal = True
@@ -149,13 +149,13 @@ class WeightedMarginals(MarginalAnswers):
         self.weights, self._base = weights, base
 
     def _of(self, unknowns: Unknowns, chunk: Chunk, rows: slice = slice(None)) -> np.ndarray:
-        """Deviations from the mean (M, K), without what the states leave."""
+        """Deviations from the mean (M, K), without the residual given the states."""
         d = unknowns.deviations(chunk[1])
         return d if self._scale is None else d + (self._scale.ravel()[:, None] * chunk[2])[rows]
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean, variance and third central moment, flat."""
+        """Mean, variance and third central moment, as flat arrays."""
         u, w = self._unknowns, self.weights
         odd, more = w[0] - w[1], w[0] + w[1] - 2.0 * self._base
         first, added, third, plain = (np.zeros(u.mean.size) for _ in range(4))
@@ -185,7 +185,7 @@ class WeightedMarginals(MarginalAnswers):
         return Predictive(likelihood, self)
 
     def nodes(self) -> Iterator[Nodes]:
-        """The draws of each unknown with their weights, some unknowns at a time."""
+        """Yield the draws of the unknowns with their weights, some unknowns at a time."""
         for rows, some, t in self._blocks():
             yield rows, some.mean[:, None] + t, self.weights.ravel()[None, :]
 
@@ -211,9 +211,9 @@ class WeightedMarginals(MarginalAnswers):
         return self._shaped(third / np.where(variance > 0.0, variance, np.inf) ** 1.5)
 
     def _blocks(self) -> Iterator[tuple[slice, Unknowns, np.ndarray]]:
-        """Some unknowns at a time with all of their draws (M, S), as deviations from their mean under q.
+        """Yield some unknowns at a time with all their draws (M, S), as deviations from their mean under q.
 
-        One pass over the draws gathers as much as may be held; a chunk of it at a time is handed out.
+        One pass over the draws collects as much as fits in memory, which is then yielded in chunks.
         """
         whole, draws, scores = self._unknowns, self._draws, self._draws.scores()
         B = len(whole.designs)
@@ -233,7 +233,7 @@ class WeightedMarginals(MarginalAnswers):
                 yield rows, whole.take(slice(i, min(i + step, last))), np.concatenate([t, -t], axis=1)
 
     def quantile(self, q: Levels) -> np.ndarray:
-        """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
+        """Quantiles: the shape of ``mean`` for one level q, with a last axis of length Q for Q levels."""
         levels = probabilities("quantile", q)
         out = np.empty((self._unknowns.mean.size, np.atleast_1d(levels).size))
         more = (self.weights - self._base).ravel()
@@ -274,7 +274,10 @@ class WeightedMarginals(MarginalAnswers):
 
 
 def _crossing(t: np.ndarray, below: np.ndarray, level: float, normal: np.ndarray) -> np.ndarray:
-    """Where a distribution function, ``below`` at sorted draws t (M, S), passes ``level``; q's own outside of them."""
+    """Where a distribution function, ``below`` at sorted draws t (M, S), reaches ``level``.
+
+    Outside the draws the quantile of q (``normal``) is used.
+    """
     n, rows = t.shape[1], np.arange(t.shape[0])
     place = (below < level).sum(axis=1)
     high = np.clip(place, 1, n - 1)

@@ -4,10 +4,10 @@
     p(y | r) ~ p(b = E[b | r, y]) prod_n (c_n e^{x_n' r})^{y_n} / y_n!  prod_k Gamma(d_k) / S_k^d_k
     b_k | r, y  has the mean digamma(d_k) - log S_k and the variance trigamma(d_k)
 
-which is the partial likelihood. A level with one event is far from Gaussian; what remains, r, is nearly so. Draws of r
-from a t distribution with q's mean and covariance give the evidence and the moments of all latents. The moments add to
-those of q what the draws have beyond draws of q. The points are the same at every theta, so that differences between
-theta have less error than each.
+which is the partial likelihood. The level of an interval with one event is far from Gaussian, but the other latents r
+are nearly Gaussian. Draws of r from a t distribution with the mean and covariance of q give the evidence and the
+moments of all latents. The moments use those of q as control variates. The points are the same at every theta, so that
+differences between theta have a smaller error than each value.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from .importance import TRUSTED, RowDensities, log_constant, smoothed
 from .low_rank import LowRank, directions_of
 from .sites import Correlations, GaussianFit
 
-_FLAT = 0.01  # of a level's posterior precision that its prior may give
-_FEWEST = 5  # levels
-_MOST = 300  # latents that are drawn
+_FLAT = 0.01  # largest share of a level's posterior precision that may come from its prior
+_FEWEST = 5  # fewest levels
+_MOST = 300  # most latents that are drawn
 _FREEDOM = 30.0  # degrees of freedom of the draws
-_COPIES = 16  # random shifts of one set of points, which tell the error
-_POINTS = 64, 256, 1024  # of a copy; each has its mirror image
-_ENOUGH = 0.01  # nats of error that end it,
-_USED = 0.05  # and that are still used
+_COPIES = 16  # random shifts of one set of points, from which the error is estimated
+_POINTS = 64, 256, 1024  # points of a copy, tried in turn; each is used with its mirror image
+_ENOUGH = 0.01  # nats: with a smaller error no more points are tried
+_USED = 0.05  # nats: with a larger error the result is not used
 
 
 @dataclass(frozen=True)
 class FreeLevels:
-    """Latents by their part: b = G z, and r = z[rest].
+    """The latents split into levels b = G z and the others r = z[rest].
 
-    G : (J, L)
-    rest : (p,)
-    X, of : (n, p), (n,) what rows see of r, and their level
+    G : (J, L) the levels as sums of latents
+    rest : (p,) indices of the other latents
+    X : (n, p) design of the rows for r
+    of : (n,) the level of each row
     """
 
     G: np.ndarray
@@ -50,7 +51,7 @@ class FreeLevels:
 
 
 def split_levels(W: Any, Q: Any, variance: np.ndarray) -> FreeLevels | None:
-    """Levels of one prior precision, next to flat, of which every row sees exactly one; None where there are none."""
+    """Find levels with one prior precision, nearly flat, such that every row sees exactly one; None without them."""
     L, diagonal = Q.shape[0], Q.diagonal()
     _, component = sp.csgraph.connected_components(Q, directed=False)
     W = sp.csc_array(W, copy=True)
@@ -74,7 +75,7 @@ def split_levels(W: Any, Q: Any, variance: np.ndarray) -> FreeLevels | None:
 
 
 def levels_of(fit: GaussianFit) -> FreeLevels | None:
-    """The free levels of a fit; None where it has none, or its rows are no counts."""
+    """The free levels of a fit; None if it has none, or if its rows are not counts."""
     post = fit.posterior
     predictors: Any = post.predictors
     terms = fit.likelihood.elementary_terms(fit._rows)
@@ -86,7 +87,7 @@ def levels_of(fit: GaussianFit) -> FreeLevels | None:
 
 
 def free_levels(fit: GaussianFit, correlations: Correlations, own: float) -> LowRank | None:
-    """log p(y) beyond the elbo and the sites' ``own`` terms, with moments of all latents; None without free levels."""
+    """log p(y) minus the elbo and the sites' ``own`` terms, and moments of all latents; None without free levels."""
     split = levels_of(fit)
     if split is None:
         return None
@@ -114,13 +115,13 @@ def free_levels(fit: GaussianFit, correlations: Correlations, own: float) -> Low
 
 
 def _covariance(factor: Any, eye: np.ndarray) -> np.ndarray:
-    """That of all latents under q."""
+    """Covariance of all latents under q."""
     return np.asarray(factor.parts[0].solve(eye))
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """log p(y) with its error and the weights' k-hat; moments of eta at some rows, from their means under q."""
+    """log p(y) with its error and k-hat of the weights; moments of eta at some rows, relative to the means under q."""
 
     log_evidence: float
     error: float
@@ -130,9 +131,9 @@ class _Drawn:
 
 
 class _Integrated:
-    """The posterior of r, its levels integrated out.
+    """The posterior of r with the levels integrated out.
 
-    y, rate : (n,) -log p(y | eta) = -y eta + rate e^eta + const of each row
+    y, rate : (n,) such that -log p(y | eta) = -y eta + rate e^eta + const for each row
     """
 
     def __init__(self, fit: GaussianFit, split: FreeLevels, y: np.ndarray, rate: np.ndarray) -> None:
@@ -151,16 +152,16 @@ class _Integrated:
         mean, eta = to_numpy(post.latent_mean), to_numpy(post.moments[0])[:, 0]
         self.at, self.prior_mean = mean[rest], prior_mean[rest]
         offset = eta - split.X @ self.at - (G @ mean)[split.of]
-        self.X, same = np.unique(split.X, axis=0, return_inverse=True)  # pieces of one duration see the same r
+        self.X, same = np.unique(split.X, axis=0, return_inverse=True)  # pieces of one duration have the same row of X
         place = split.of, same.ravel()
         self.exposure = sp.csr_array((rate * np.exp(offset), place), shape=(J, self.X.shape[0])).toarray()
         self.slope = y @ split.X
 
         V_r = V[np.ix_(rest, rest)]
         values, vectors = np.linalg.eigh(V_r)
-        self.vectors = vectors[:, values > 1e-10 * values[-1]]  # constraints leave fewer directions than latents
+        self.vectors = vectors[:, values > 1e-10 * values[-1]]  # constraints leave fewer directions
         values = values[-self.vectors.shape[1] :]
-        self.root = (vectors[:, -values.size :] * np.sqrt(values)) @ self.vectors.T  # symmetric: smooth in theta
+        self.root = (vectors[:, -values.size :] * np.sqrt(values)) @ self.vectors.T  # smooth in theta
         cross = G @ V[:, rest]
         self.regression = cross @ (self.vectors / values) @ self.vectors.T  # of b on r, under q
         self.V_r, self.levels = V_r, G @ mean
@@ -168,7 +169,7 @@ class _Integrated:
 
         value, means = self._log_density(self.at[:, None])
         d, log_s = self.counts, digamma(self.counts) - means[:, 0]
-        own = np.sum(d * (self.levels + log_s) - np.exp(self.levels + log_s) - gammaln(d))  # of b | r, y: at q's mean
+        own = np.sum(d * (self.levels + log_s) - np.exp(self.levels + log_s) - gammaln(d))  # b | r, y at the mean of q
         own += self._level_prior(self.levels[:, None])[0] - self._level_prior(means)[0]
         whole = RowDensities(fit, post.active).log_likelihood(eta[:, None, None]).sum() + log_constant(fit, None)
         self.constant = float(whole - own - 0.5 * np.linalg.slogdet(2.0 * np.pi * left)[1] - value[0])
@@ -185,7 +186,7 @@ class _Integrated:
         return value + self._level_prior(b), b
 
     def draw(self, points: int, rows: np.ndarray) -> _Drawn:
-        """By draws in pairs; ``rows`` are those whose eta has its moments."""
+        """Estimate by antithetic pairs of draws; ``rows`` are the rows whose moments of eta are returned."""
         from scipy.stats import qmc
 
         p, m, of = self.root.shape[0], self.vectors.shape[1], self.split.of[rows]
@@ -198,7 +199,7 @@ class _Integrated:
             z = np.concatenate([z, -z], axis=1)
             square = np.sum((self.vectors.T @ z) ** 2, axis=0)
             t = gammaln((_FREEDOM + m) / 2) - gammaln(_FREEDOM / 2) - m / 2 * np.log(_FREEDOM / 2)
-            log_t = t - 0.5 * (_FREEDOM + m) * np.log1p(square / _FREEDOM)  # over that of N(0, I) at 0
+            log_t = t - 0.5 * (_FREEDOM + m) * np.log1p(square / _FREEDOM)  # relative to the density of N(0, I) at 0
             d = self.root @ z
             value, b = self._log_density(self.at[:, None] + d)
             log_w.append(value - log_t)

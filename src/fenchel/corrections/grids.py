@@ -1,12 +1,13 @@
-"""Marginals that are densities on a grid: moments, quantiles, probabilities, and the same without one observation.
+"""Marginals as densities on a grid: moments, quantiles, probabilities, and leave-one-out predictions.
 
 Unknown t has the density exp(log_density[t]) in x = (unknown - centre[t]) / scale[t], up to a constant, on an even grid
-of x. Sums over the grid give the moments; a cubic through the log density, five times finer, gives the rest.
+of x. Sums over the grid give the moments. A cubic spline of the log density on a grid five times finer gives quantiles
+and probabilities.
 
     p(eta_n | the others) prop. to p(eta_n | y) / p(y_n | eta_n)
     CPO_n = p(y_n | the others) = E[p(y_n | eta_n)],     PIT_n = P(y <= y_n | the others) = E[P(y <= y_n | eta_n)]
 
-The factors of the other observations are conditional on eta_n and do not know y_n, so that nothing has to be refitted.
+Given eta_n, the other observations do not depend on y_n, so that nothing has to be refitted.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from ..marginals import Levels, MarginalAnswers, Nodes, probabilities
 from ..predictive import Predictive, one_predictor
 from ..row_scores import LeaveOneOut, Pit, pit_by
 
-_FINER = 5
-_AT_ONCE = 1 << 20  # numbers held at a time
-_FINE_AT_ONCE = 1 << 17  # numbers of finer grids held at a time, so that they stay in cache
-_LEAST = -100.0  # of a log density below its largest value
-_PASSES = 3  # of moving a density to given moments
-_LOST = 600.0  # nats below its best at which a likelihood is divided by no more
-_CUT = 10.0  # nats below the largest density at which an end of the grid cuts nothing off
-_KNOWN = 10.0  # nats below the largest density down to which a marginal is divided by a likelihood
+_FINER = 5  # factor of the finer grid
+_AT_ONCE = 1 << 20  # numbers in memory at a time
+_FINE_AT_ONCE = 1 << 17  # numbers of finer grids at a time, so that they stay in cache
+_LEAST = -100.0  # lower limit of a log density relative to its maximum
+_PASSES = 3  # iterations that give a density the wanted moments
+_LOST = 600.0  # nats below its maximum at which a likelihood is too small to divide by
+_CUT = 10.0  # nats: a density at the end of the grid that is smaller relative to the maximum is not cut off
+_KNOWN = 10.0  # nats below the maximum down to which a marginal is accurate enough to divide by a likelihood
 _ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class MarginalGrid:
-    """centre, scale (T,); x (M,); log_density (T, M)."""
+    """Log densities (T, M) of T unknowns on the grid x (M,), in units of ``scale`` (T,) about ``centre`` (T,)."""
 
     centre: np.ndarray
     scale: np.ndarray
@@ -60,21 +61,21 @@ class MarginalGrid:
 
     @cached_property
     def fine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """A finer grid of x with densities (T, F) and distribution functions (T, F) there."""
+        """A finer grid of x (F,), with densities (T, F) and distribution functions (T, F)."""
         x = np.linspace(self.x[0], self.x[-1], _FINER * (self.x.size - 1) + 1)
         top = self.log_density.max(axis=1, keepdims=True)
         log_p = CubicSpline(self.x, np.maximum(self.log_density - top, _LEAST), axis=1)
         p, step = np.exp(np.minimum(log_p(x), 5.0)), x[1] - x[0]
         total = np.zeros_like(p)
         np.cumsum((p[:, 1:] + p[:, :-1]) * (step / 2), axis=1, out=total[:, 1:])
-        bend = p * log_p(x, 1) * (step**2 / 12)  # of the trapezoids, by Euler and Maclaurin
+        bend = p * log_p(x, 1) * (step**2 / 12)  # Euler-Maclaurin correction of the trapezoids
         total = np.maximum.accumulate(np.maximum(total - bend + bend[:, :1], 0.0), axis=1)
         return x, p / total[:, -1:], total / total[:, -1:]
 
     def places(self, levels: np.ndarray) -> np.ndarray:
         """x (T, Q) at which the distribution functions reach the levels (T, Q).
 
-        Some unknowns at a time: finer grids of very many are not kept.
+        Unknowns are processed in blocks, so that the finer grids need little memory.
         """
         out, step = np.empty(levels.shape), max(1, _FINE_AT_ONCE // (_FINER * self.x.size))
         for i in range(0, levels.shape[0], step):
@@ -88,7 +89,7 @@ class MarginalGrid:
         left = np.clip(left, 0, x.size - 2)
         (a, b), (pa, pb) = (tuple(np.take_along_axis(v, left + i, axis=1) for i in (0, 1)) for v in (total, p))
         share = np.clip((levels - a) / np.where(b > a, b - a, 1.0), 0.0, 1.0)
-        k = pb / np.where(pa > 0.0, pa, 1e-300)  # the density is a line from one point to the next
+        k = pb / np.where(pa > 0.0, pa, 1e-300)  # the density is linear between two points
         k = np.clip(k, 1e-3, 1e3)
         inside = share * (1.0 + k) / (1.0 + np.sqrt(1.0 + (k - 1.0) * share * (1.0 + k)))
         return np.asarray(x[left] + (x[1] - x[0]) * inside)
@@ -111,10 +112,10 @@ class MarginalGrid:
 
 
 def with_moments(x: np.ndarray, log_density: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-    """Log densities (T, M) on the even grid x, moved and stretched to the means and sds (T,)."""
+    """Log densities (T, M) on the even grid x, shifted and stretched so that they have given means and sds (T,)."""
     first, spread = _moments(x, log_density)
     out, to, width = log_density, mean, sd
-    for _ in range(_PASSES):  # the second puts right what the interpolation moved
+    for _ in range(_PASSES):  # later passes correct the error of the interpolation
         at = first[:, None] + (x - to[:, None]) * (spread / width)[:, None]
         out = interpolated(log_density, (at - x[0]) / (x[1] - x[0]))
         reached, wide = _moments(x, out)
@@ -130,7 +131,7 @@ def _moments(x: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def interpolated(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Rows of values (T, M) at places (T, P) counted in steps: cubics, and lines beyond the ends."""
+    """Interpolate rows of values (T, M) at positions (T, P), in steps: cubic inside, linear beyond the ends."""
     inside = np.clip(place, 1.0, values.shape[1] - 2.000001)
     left = inside.astype(np.int64)
     s = inside - left
@@ -141,7 +142,7 @@ def interpolated(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 class GridAnswers(MarginalAnswers):
-    """Marginals by their ``_grid``; answers are arrays like ``_like``."""
+    """Answers about marginals computed from ``_grid``, as arrays like ``_like``."""
 
     nodal = True
 
@@ -159,7 +160,7 @@ class GridAnswers(MarginalAnswers):
         return Predictive(likelihood, self)
 
     def nodes(self) -> Iterator[Nodes]:
-        """The grid of each unknown with its probabilities, some unknowns at a time."""
+        """Yield the grids of the unknowns with their probabilities, some unknowns at a time."""
         grid = self._grid
         step = max(1, _AT_ONCE // grid.x.size)
         for i in range(0, grid.centre.size, step):
@@ -191,7 +192,7 @@ class GridAnswers(MarginalAnswers):
         return asarray(np.where(g.scale > 0.0, g.central(3) / g.central(2) ** 1.5, 0.0), self._like)
 
     def quantile(self, q: Levels) -> Array:
-        """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
+        """Quantiles: the shape of ``mean`` for one level q, with a last axis of length Q for Q levels."""
         levels, g = probabilities("quantile", q), self._grid
         each = g.places(np.broadcast_to(np.atleast_1d(levels), (g.centre.size, levels.size)))
         out = g.centre[:, None] + g.scale[:, None] * each
@@ -222,7 +223,7 @@ class GridAnswers(MarginalAnswers):
 
 @dataclass(frozen=True)
 class GridMarginals(GridAnswers):
-    """Marginals of unknowns that are no observations: latents, new rows."""
+    """Marginals of unknowns other than the observations: latents, new rows."""
 
     grid: MarginalGrid
     like: Array
@@ -241,13 +242,13 @@ class GridMarginals(GridAnswers):
 
 @dataclass(frozen=True, repr=False)
 class CorrectedLeaveOneOut(LeaveOneOut):
-    """Leave-one-out predictions by corrected marginals.
+    """Leave-one-out predictions from corrected marginals.
 
     log_density, mean, variance : as in ``LeaveOneOut``
-    pit : P(y <= y_n | the others) (N,), NaN where y is unobserved; 1 for a duration that had not ended
+    pit : P(y <= y_n | the others) (N,), NaN if y is unobserved; 1 for a censored duration
     pit_below : P(y < y_n | the others), less than ``pit`` for counts and levels
-    trusted : bool (N,); False where the grid cuts off what is left without y_n (one observation holds its eta alone):
-        there the Gaussian cavity answers, and pit is NaN
+    trusted : bool (N,); False if the grid is too narrow for the density without y_n, as for an eta that only one
+        observation informs. The Gaussian cavity then gives the moments, and pit is NaN
     """
 
     pit: np.ndarray
@@ -255,7 +256,7 @@ class CorrectedLeaveOneOut(LeaveOneOut):
     trusted: np.ndarray
 
     def pit_stretches(self, likelihood: Likelihood, y: np.ndarray) -> Pit:
-        """Where each y lies in its prediction, by the Gaussian cavity where these marginals are not trusted."""
+        """The interval of PIT of each y; from the Gaussian cavity where these marginals are not trusted."""
         if self.trusted[~np.isnan(y)].all():
             return Pit(self.pit_below, self.pit)
         plain = super().pit_stretches(likelihood, y)
@@ -266,7 +267,10 @@ class CorrectedLeaveOneOut(LeaveOneOut):
 def leave_one_out(
     likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: MarginalGrid, plain: LeaveOneOut
 ) -> CorrectedLeaveOneOut:
-    """From the marginals of eta (N,) on a grid; y is NaN where it does not count. ``plain``: from Gaussian cavities."""
+    """Leave-one-out predictions from marginals of eta on a grid; y is NaN for rows that do not count.
+
+    ``plain``: the predictions from Gaussian cavities, used where the grid is too narrow.
+    """
     out = np.full((6, y.size), np.nan)
     for i in range(0, y.size, _ROWS_AT_ONCE):
         some = np.arange(i, min(y.size, i + _ROWS_AT_ONCE))
@@ -304,10 +308,10 @@ def _left_out(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarr
 
 
 def _continued(rest: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Densities (T, M) of the others alone, which fall on as parabolas where the marginal is small; whether all fall.
+    """Log densities (T, M) without y_n, continued as parabolas where the marginal is small; and whether all decrease.
 
-    Far out a marginal is itself continued, and a likelihood such as exp(-t e^eta) is not: their ratio would be none.
-    Those of a Gaussian go on as they are.
+    Far out a marginal is itself extrapolated, and a likelihood such as exp(-t e^eta) is not, so that their ratio would
+    be wrong there. For a Gaussian the parabolas are exact.
     """
     known, falls = log_density >= log_density.max(axis=1, keepdims=True) - _KNOWN, np.ones((len(rest), 1), dtype=bool)
     for _ in range(2):  # either end

@@ -1,15 +1,16 @@
-"""Marginals of sums x'b + a'u, with the effects u of groups as they are given b.
+"""Marginals of sums x'b + a'u, where the effects u of groups are integrated given b.
 
     E = sum_k w_k (x'b_k + a'E[u | b_k]),      Var = a' E Cov[u | b] a + Var_k(x'b_k + a'E[u | b_k])
 
-A lattice moves with b as the mode of u does, u = mode + C (b - m) + s, and the density of s hardly depends on b. So
+A lattice moves with b like the mode of u, u = mode + C (b - m) + s, and the density of s hardly depends on b. Hence
 
     x'b + a'u = constant + a's + (x + C'a)'(b - m)
 
-is the average density of a's, made wider by a normal, moved and stretched to the moments above.
+and the marginal is the average density of a's convolved with a normal, shifted and stretched to the moments above.
 
-Draws of u given b go one axis of the lattice after the other. Between two points the density is a line; the cumulative
-sum is turned round at a uniform number. A line adds 1/6 of a squared step to the variance, which draws are shrunk by.
+Draws of u given b are made along one axis of the lattice after the other, by inversion of the distribution function;
+the density is linear between two points. Linear interpolation adds 1/6 of a squared step to the variance, so draws are
+shrunk to the right variance.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from .grids import MarginalGrid, interpolated, with_moments
 from .group_quadrature import GroupIntegrals
 from .group_structure import GroupedRows
 
-_X = 0.25 * np.arange(-48, 49)  # standard deviations
-_AT_ONCE = 1 << 20  # numbers held at a time
-_KERNEL = 0.7  # of the distance of two points: the least sd of a kernel about them
+_X = 0.25 * np.arange(-48, 49)  # grid of a marginal, in standard deviations
+_AT_ONCE = 1 << 20  # numbers in memory at a time
+_KERNEL = 0.7  # least sd of a kernel, relative to the distance between two points
 _FLOOR = 1e-300
-_SKEWEST = 1.0  # skewness of a coefficient beyond which a first order says nothing
-_DIRECTIONS = 64  # different x up to which skewness is asked for: each takes the gradients of two b
-_BENDS = 6.0  # standard deviations from which the cubic of a skewed density no longer grows
-_NODES = 7  # of an average over a normal
-_FINER = 3  # points between two of a lattice in a plane
+_SKEWEST = 1.0  # largest skewness of a coefficient, because the first order is not valid beyond
+_DIRECTIONS = 64  # most different x for which the skewness is computed; each needs two gradients
+_BENDS = 6.0  # standard deviations beyond which the cubic of a skewed density no longer grows
+_NODES = 7  # Gauss-Hermite nodes of an average over a normal
+_FINER = 3  # factor by which a lattice in a plane is refined
 
 
 @dataclass(frozen=True)
 class LinearTargets:
-    """x'b + a'u + offset + e: X (T, p), A (T, G d), offset and Var e (T,)."""
+    """Targets x'b + a'u + offset + e: X (T, p), A (T, G d), offset (T,), and extra = Var e (T,)."""
 
     X: np.ndarray
     A: sp.csr_array
@@ -52,7 +53,7 @@ class LinearTargets:
 
 @dataclass(frozen=True)
 class GroupEffects:
-    """The effects of groups at the points of the rule.
+    """Moments of the effects of groups at the points b_k of the rule.
 
     mean : (G, d, S) E[u | b_k]
     covariance : (G, d, d) the average of Cov[u | b_k]
@@ -76,7 +77,7 @@ class GroupEffects:
 
     @cached_property
     def share(self) -> np.ndarray:
-        """The average probabilities of the points of each kind's lattice (K, M)."""
+        """Average probabilities of the lattice points of each kind (K, M)."""
         found = self.found
         out = np.zeros(found.lattice.step.shape[:2])
         for w, b in zip(found.weights, found.points, strict=True):
@@ -89,7 +90,7 @@ class GroupEffects:
         return np.asarray(self.covariance + np.einsum("gis,gjs,s->gij", off, off, self.found.weights))
 
     def likelihood_slopes(self, moved: Sequence[Sequence[tuple[Any, Any]]]) -> np.ndarray:
-        """E of the differences of log p between two likelihoods with their rows, for each pair of them."""
+        """Expected difference of log p between the two likelihoods of each pair, given with their rows."""
         found, data, out = self.found, self.data, np.zeros(len(moved))
         if not moved:
             return out
@@ -114,7 +115,7 @@ class GroupEffects:
         return out
 
     def _expected(self, likelihood: Likelihood, rows: Rows) -> float:
-        """E[F(b)] under another likelihood: its slope in a parameter is E[d log p]."""
+        """E[F(b)] under another likelihood; its derivative in a parameter is E[d log p]."""
         found, data = self.found, self.data
         each = []
         for old in (data.kinds, data.alone):
@@ -128,7 +129,7 @@ class GroupEffects:
 
 
 def marginals_of(effects: GroupEffects, targets: LinearTargets) -> MarginalGrid:
-    """Each target on a grid in units of its sd about its mean."""
+    """The marginal of each target on a grid, in units of its sd about its mean."""
     found, data = effects.found, effects.data
     w, points = found.weights, found.points
     G, d, S = effects.mean.shape
@@ -153,9 +154,9 @@ def marginals_of(effects: GroupEffects, targets: LinearTargets) -> MarginalGrid:
 
 
 def _skewed(found: CollapsedFit, X: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Log densities (T, x) of x'b: normal but for its skewness, to first order that of F along the regression on x'b.
+    """Log densities (T, M) of x'b: a normal with a skewness to first order, from F along the regression on x'b.
 
-    b(t) = m + t V x / sd,    skewness = d3 F(b(t)) / dt3 at 0, by the slopes at t = -1, 0, 1
+    b(t) = m + t V x / sd,    skewness = d3 F(b(t)) / dt3 at 0, from the gradients at t = -1, 0, 1
     """
     rows, of = np.unique(X, axis=0, return_inverse=True)
     if len(rows) > _DIRECTIONS:
@@ -169,13 +170,13 @@ def _skewed(found: CollapsedFit, X: np.ndarray, scale: np.ndarray) -> np.ndarray
     bent = np.sum((ahead + behind - 2.0 * here) * along, axis=1)
     skew = (
         np.clip(bent, -_SKEWEST, _SKEWEST)[of.ravel()] * (sd[of.ravel()] / scale) ** 3
-    )  # what is normal beside it has none
-    cubic = (_BENDS * np.tanh(_X / _BENDS)) ** 3 - 3.0 * _X  # x^3 - 3 x near 0, and no turn upwards in the tails
+    )  # the normal part has no skewness
+    cubic = (_BENDS * np.tanh(_X / _BENDS)) ** 3 - 3.0 * _X  # x^3 - 3 x near 0, bounded so that the tails decrease
     return with_moments(_X, -0.5 * _X**2 + skew[:, None] / 6.0 * cubic, np.zeros(of.size), np.ones(of.size))
 
 
 def _block_diagonal(stack: np.ndarray) -> sp.csr_array:
-    """Blocks (G, d, d) along the diagonal."""
+    """The block diagonal matrix (G d, G d) of blocks (G, d, d)."""
     G, d, _ = stack.shape
     column = (d * np.arange(G)[:, None, None] + np.arange(d)[None, None, :]) + np.zeros((1, d, 1), dtype=np.int64)
     return sp.csr_array((stack.ravel(), column.ravel(), d * np.arange(G * d + 1)), shape=(G * d, G * d))
@@ -184,7 +185,7 @@ def _block_diagonal(stack: np.ndarray) -> sp.csr_array:
 def _shaped(
     effects: GroupEffects, targets: LinearTargets, some: np.ndarray, group: np.ndarray, a: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Log densities (T, x) of targets that see one group."""
+    """Log densities (T, M) of targets that see one group."""
     found, kind = effects.found, effects.data.kind_of[group]
     lattice, share = found.lattice, effects.share[kind]
     seen = targets.X[some] + np.einsum("td,tdp->tp", a, lattice.slope[kind])
@@ -201,7 +202,7 @@ def _shaped(
 def _on_a_line(
     share: np.ndarray, low: np.ndarray, cell: np.ndarray, width: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Log densities (T, x) of s + e: s at low + cell k with probabilities (T, M), e normal with sd ``width``."""
+    """Log densities (T, M) of s + e: s = low + cell k with probabilities ``share``, e normal with sd ``width``."""
     number = np.arange(share.shape[1])
     place = low[:, None] + cell[:, None] * number
     at = np.sum(place * share, axis=1)[:, None] + scale[:, None] * _X
@@ -209,7 +210,7 @@ def _on_a_line(
     out = np.empty(at.shape)
     out[wide] = _with_kernels(at[wide], place[wide], share[wide], width[wide])
     rest = np.flatnonzero(~wide)
-    if rest.size:  # averages of the density between its points
+    if rest.size:  # a narrow normal: average the interpolated density
         log_s = np.log(np.maximum(share[rest], _FLOOR))
         t, w = np.polynomial.hermite_e.hermegauss(_NODES)
         moved = at[rest][:, :, None] - width[rest][:, None, None] * t
@@ -222,7 +223,7 @@ def _on_a_line(
 def _in_a_plane(
     share: np.ndarray, low: np.ndarray, cell: np.ndarray, width: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """The same of points low + cell k (T, 2) in a plane, whose coordinates are added up: between them by cubics."""
+    """The same for the sum of both coordinates of points low + cell k (T, 2) in a plane, refined by cubics."""
     T, size = share.shape[0], round(share.shape[1] ** 0.5)
     fine = np.arange(_FINER * (size - 1) + 1) / _FINER
     log_s = np.log(np.maximum(share, 1e-30)).reshape(T * size, size)
@@ -249,7 +250,7 @@ def _in_a_plane(
 
 
 def _with_kernels(at: np.ndarray, place: np.ndarray, share: np.ndarray, width: np.ndarray) -> np.ndarray:
-    """log sum_m share_m N(at; place_m, width^2) (T, x), up to a constant."""
+    """log sum_m share_m N(at; place_m, width^2) for each target, up to a constant."""
     near = (at[:, :, None] - place[:, None, :]) / width[:, None, None]
     p = np.einsum("txm,tm->tx", np.exp(-0.5 * near * near), share)
     return np.log(np.maximum(p, _FLOOR))
@@ -257,7 +258,7 @@ def _with_kernels(at: np.ndarray, place: np.ndarray, share: np.ndarray, width: n
 
 # -- Draws ---------------------------------------------------------------------------------------
 def drawn_effects(data: GroupedRows, found: CollapsedFit, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """u (S, G, d), one draw of every group at each b (S, p)."""
+    """Draw the effects u (S, G, d) of all groups, once at each b (S, p)."""
     (G, d), S, size = data.mean.shape, b.shape[0], found.lattice.size
     out = np.empty((S, G, d))
     order = np.argsort(data.kind_of, kind="stable")
@@ -271,7 +272,7 @@ def drawn_effects(data: GroupedRows, found: CollapsedFit, b: np.ndarray, rng: np
         kind = data.kind_of[groups] - part.kinds.start
         n = part.share.shape[1]
         share = part.share[kind].reshape(groups.size * n, *[size] * d)
-        v = np.stack(_drawn_places(share, rng), axis=1).reshape(groups.size, n, d)
+        v = np.stack(_draw_positions(share, rng), axis=1).reshape(groups.size, n, d)
         low, high, root = (x[part.kinds][kind] for x in (found.lattice.low, found.lattice.high, found.lattice.root))
         v = low[:, None] + (high - low)[:, None] * v / (size - 1)
         u = part.centre[kind] + np.einsum("gij,gsj->gsi", root, v)
@@ -279,19 +280,19 @@ def drawn_effects(data: GroupedRows, found: CollapsedFit, b: np.ndarray, rng: np
     return out
 
 
-def _drawn_places(share: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Places along each axis, in steps, by densities (T, J) or (T, J, J)."""
+def _draw_positions(share: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Draw positions along each axis, in steps, from densities (T, J) or (T, J, J)."""
     if share.ndim == 2:
-        return [_inverted(share, rng.random(share.shape[:1]))]
-    first = _inverted(share.sum(axis=2), rng.random(share.shape[:1]))
+        return [_shrunk_quantiles(share, rng.random(share.shape[:1]))]
+    first = _shrunk_quantiles(share.sum(axis=2), rng.random(share.shape[:1]))
     left = np.clip(first.astype(np.int64), 0, share.shape[1] - 2)
     rows, by = np.arange(share.shape[0]), (first - left)[:, None]
     between = (1.0 - by) * share[rows, left] + by * share[rows, left + 1]
-    return [first, _inverted(between, rng.random(share.shape[:1]))]
+    return [first, _shrunk_quantiles(between, rng.random(share.shape[:1]))]
 
 
-def _inverted(density: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """Where the integrals of densities (T, J), lines between whole numbers, reach the levels (T,), shrunk."""
+def _shrunk_quantiles(density: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Quantiles at levels (T,) of densities (T, J) that are linear between integers, shrunk to the right variance."""
     cells = 0.5 * (density[:, 1:] + density[:, :-1])
     total = np.cumsum(cells, axis=1)
     want = level * total[:, -1]

@@ -1,4 +1,4 @@
-"""Where the effects of groups are evaluated to integrate them out: even lattices, and Gauss and Hermite's rule."""
+"""Nodes at which the effects of groups are integrated out: even lattices, and Gauss-Hermite rules."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-_CORNER = 18.0  # nats below the largest weight at which a node of a product counts for nothing
+_CORNER = 18.0  # nodes of a product rule with a log weight so far below the largest are dropped
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """u = mode + slope (b - centre) + step: (K, d), (K, d, p), (K, M, d), with weights, their logs (K, M) or (K, 1)."""
+    """Nodes u = mode + slope (b - centre) + step of K kinds of groups.
+
+    mode (K, d), slope (K, d, p), centre (p,), step (K, M, d), log_weight (K, M) or (K, 1).
+    """
 
     centre: np.ndarray
     mode: np.ndarray
@@ -21,13 +24,13 @@ class Nodes:
     log_weight: np.ndarray
 
     def coarse_error(self, share: np.ndarray) -> np.ndarray:
-        """What fewer of these points miss (K, S) of densities (K, S, M); here none are left out."""
+        """Error (K, S) of a coarser rule for densities (K, S, M); 0 if there is no coarser rule."""
         return np.zeros(share.shape[:2])
 
 
 @dataclass(frozen=True)
 class Lattice(Nodes):
-    """Nodes at root v, v even between low and high along each axis (K, d), ``size`` of them."""
+    """Nodes with step = root v, where v has ``size`` even values between low and high (K, d) along each axis."""
 
     root: np.ndarray
     low: np.ndarray
@@ -42,7 +45,7 @@ class Lattice(Nodes):
         ends: tuple[np.ndarray, np.ndarray],
         size: int,
     ) -> Lattice:
-        """About centre, mode and slope, between two ends."""
+        """The lattice about ``place`` (centre, mode, slope) between two ends."""
         low, high = ends
         d = low.shape[1]
         share = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, size)] * d, indexing="ij"), axis=-1)
@@ -51,7 +54,7 @@ class Lattice(Nodes):
         return cls(*place, v @ root.transpose(0, 2, 1), cell[:, None], root, low, high, size)
 
     def coarse_error(self, share: np.ndarray) -> np.ndarray:
-        """2 |c|: what every other point along each axis misses, at the worst phase."""
+        """2 |c|: error of the sum over every other point along each axis, at the worst phase."""
         d = self.low.shape[1]
         place = np.stack(np.meshgrid(*[np.arange(float(self.size))] * d, indexing="ij"), axis=-1).reshape(-1, d)
         coarse = (place % 2.0 == 0.0).all(axis=1)
@@ -66,8 +69,8 @@ class Lattice(Nodes):
 class GroupMoments(NamedTuple):
     """log g (K, ...), E[u] (K, ..., d) and Cov[u] (K, ..., d, d) at one b or at several.
 
-    pull : (n, S) E[l'] of the rows, where it was asked for
-    share : (K, S, M) the probabilities of the nodes, where they were asked for
+    pull : (n, S) E[l'] of the rows, if requested
+    share : (K, S, M) probabilities of the nodes, if requested
     """
 
     log_g: np.ndarray
@@ -77,13 +80,15 @@ class GroupMoments(NamedTuple):
     share: np.ndarray
 
     def first(self) -> GroupMoments:
-        """Those at the first b, without what is of rows and nodes."""
+        """The moments at the first b; ``pull`` and ``share`` are not reduced."""
         return self._replace(log_g=self.log_g[:, 0], mean=self.mean[:, 0], covariance=self.covariance[:, 0])
 
 
 class NodeSizes(NamedTuple):
-    """How many points nodes have along an axis: those of the fine lattice, and of the nodes that a fit uses, Gauss and
-    Hermite's (``rule``) or a coarse lattice. Kept between neighbouring theta, so that the evidence is smooth in them.
+    """Numbers of points along an axis: of the fine lattice, and of the nodes of a fit.
+
+    The latter are a Gauss-Hermite rule (``rule``) or a coarse lattice. The numbers are kept between neighbouring theta,
+    so that the evidence is smooth in theta.
     """
 
     lattice: int = 0
@@ -93,11 +98,11 @@ class NodeSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Placed:
-    """The nodes that a fit uses, and a fine even lattice about the same place.
+    """The nodes of a fit, and a fine even lattice about the same position.
 
-    missed : by nodes and shifts together
-    shift : of the sum of all log g there, from the nodes to the lattice: what nodes miss is much the same at other b
-    mean, covariance : (K, d), (K, d, d) the same of E[u] and Cov[u]
+    missed : error that remains after the shift, in nats
+    shift : sum of all log g by the lattice minus that by the nodes, at the reference b; nearly the same at other b
+    mean, covariance : (K, d), (K, d, d) the same differences for E[u] and Cov[u]
     """
 
     nodes: Nodes
@@ -110,7 +115,7 @@ class Placed:
 
 
 def hermite_nodes(place: tuple[np.ndarray, np.ndarray, np.ndarray], root: np.ndarray, size: int) -> Nodes:
-    """Gauss and Hermite's about a mean, with the root of a covariance (K, d, d), but for corners that weigh nothing."""
+    """Gauss-Hermite nodes about a mean, with a root of the covariance (K, d, d); negligible corners are dropped."""
     x, w = np.polynomial.hermite_e.hermegauss(size)
     d = root.shape[1]
     at = np.stack(np.meshgrid(*[x] * d, indexing="ij"), axis=-1).reshape(-1, d)

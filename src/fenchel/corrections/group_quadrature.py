@@ -1,15 +1,15 @@
-"""Effects of groups integrated out, given the other latents b.
+"""Integrate the effects of groups out, given the other latents b.
 
     g_c(b) = int N(u; mu_c, P_c^-1) prod_j p(y_cj | x_cj' b + a_cj' u + offset_cj) du
     grad log g_c = E[sum_j x_j l'_j],      l_j = log p(y_j | eta_j)
 
 E is over the tilted density of u given b, t(u) = N(u) prod_j p_j / g. The integral is a sum over an even lattice, which
-converges faster than any power of its step for smooth densities that die out at its ends. The lattice of a group lies
-about its mode at a reference b, along the axes of its curvature, as wide as the density is there; elsewhere it moves as
-the mode does to first order. Every other point of it tells the error: with a step h, these miss about 2 |c| cos(phase)
-of the mass and 2 |c| k var sin(phase) of the mean, c the characteristic function at k = 2 pi / h. Fewer points serve
-the fit, of a coarse lattice or of Gauss and Hermite's rule at the mean and covariance that the lattice finds: what they
-miss at the reference b is known, and nearly the same elsewhere.
+converges faster than any power of the step for smooth densities that vanish at its ends. The lattice of a group is
+centred at its mode at a reference b, along the axes of the curvature, and as wide as the density. At other b it moves
+with the mode to first order. The sum over every other point gives the error: with a step h it is about
+2 |c| cos(phase) of the mass and 2 |c| k var sin(phase) of the mean, where c is the characteristic function at
+k = 2 pi / h. The fit itself uses fewer points, of a coarse lattice or of a Gauss-Hermite rule at the mean and
+covariance from the fine lattice. Their error at the reference b is known, and it is nearly the same at other b.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from ._group_loops import tilt
 from .group_nodes import GroupMoments, Lattice, Nodes, NodeSizes, Placed, hermite_nodes
 from .group_structure import GroupedRows, KindRows
 
-_DEEP = 16.0  # nats below its top at which a tilted density no longer counts
-_STEEP = 25.0  # nats below it at which a lattice is too wide
-_BLOCK = 1 << 16  # numbers of one array of a pass: they stay in cache
-_NEWTON = 60  # steps towards the modes, at most
-_SETTLED = 1e-10  # squared length of such a step, in standard deviations
-_LOOKS = 60  # steps in which a reach is found
-_ANGLES = 16  # directions in which a plane is looked at
-_CANDIDATES = 64  # rows of a group whose landmarks are looked at
+_DEEP = 16.0  # nats below its maximum at which a tilted density is negligible
+_STEEP = 25.0  # a lattice whose ends are so many nats below the maximum is too wide
+_BLOCK = 1 << 16  # numbers in one array of a pass, so that they stay in cache
+_NEWTON = 60  # most Newton steps towards the modes
+_SETTLED = 1e-10  # squared length, in standard deviations, of a step that ends them
+_LOOKS = 60  # most trials for the width of a lattice
+_ANGLES = 16  # directions in a plane in which the width is measured
+_CANDIDATES = 64  # most rows of a group at whose landmarks other modes are sought
 _SIZES = {
     1: (9, 13, 17, 21, 25, 29, 33, 41, 49, 65, 97, 129),
     2: (13, 21, 25, 33, 49),
 }  # points of a lattice along one axis
-_HERMITE = {1: (5, 7, 9, 11, 15, 21, 27), 2: (5, 7, 9, 11, 15, 21)}  # of Gauss and Hermite's rule
-_WORTH = 0.8  # of a lattice's points: a rule with fewer is worth having
-_CAUTIOUS = 0.9  # of the points that a lattice is expected to need: too many cost more than another look
-_STAY = {1: 1.0, 2: 5.0}  # times as much of these errors where as many nodes were right nearby
-# nats of all groups together that nodes may differ from a fine lattice at the reference b, by the effects of a group;
-# less where the likelihood has parameters, whose slopes do not know of the difference
+_HERMITE = {1: (5, 7, 9, 11, 15, 21, 27), 2: (5, 7, 9, 11, 15, 21)}  # points of a Gauss-Hermite rule along one axis
+_WORTH = 0.8  # a rule is used only if it has fewer than this share of the lattice's points
+_CAUTIOUS = 0.9  # factor on the expected size of a lattice: too many points cost more than another trial
+_STAY = {1: 1.0, 2: 5.0}  # factor on the allowed errors if the same number of nodes sufficed nearby
+# Largest difference in nats, over all groups, between the nodes and a fine lattice at the reference b, by the number of
+# effects of a group. It is smaller if the likelihood has parameters, whose gradients do not include the difference.
 _COARSE = {1: 2e-4, 2: 2e-3}
 _COARSE_OF_OWN = {1: 2e-4, 2: 5e-4}
-_SHARE = 0.1  # of it that they may differ by otherwise at other b
-_ERROR = 1e-6  # nats of all groups together that nodes may miss: a search of theta sees where their number changes
+_SHARE = 0.1  # share of this difference that is counted as the error at other b
+_ERROR = 1e-6  # nats over all groups that a lattice may miss; a search of theta notices changes of its size
 
 
 @dataclass(frozen=True)
 class Tilted:
-    """Some kinds of groups at some b, S of them: the density of u on their lattices.
+    """The density of u on the lattices of some kinds of groups, at S values of b.
 
     log_g : (K, S)
     share : (K, S, M) probabilities of the points
-    centre : (K, S, d) u = centre + step
-    step : (K, M, d)
+    centre, step : (K, S, d), (K, M, d) with u = centre + step
     eta : (n, S, M) of the rows
+    first : (n, S, M) derivatives of the log density of the rows, or None
     """
 
     kinds: slice
@@ -72,7 +72,7 @@ class Tilted:
     first: np.ndarray | None
 
     def averaged(self, values: np.ndarray) -> np.ndarray:
-        """E of values (n, S, M) of the rows: (n, S)."""
+        """Expectations (n, S) of values (n, S, M) of the rows."""
         return np.asarray(np.einsum("nsm,nsm->ns", values, self.share[self.rows.kind]))
 
     @cached_property
@@ -91,7 +91,7 @@ class Tilted:
 
 
 class GroupIntegrals:
-    """log g of all kinds of groups as functions of b."""
+    """The integrals log g of all kinds of groups as functions of b."""
 
     def __init__(self, data: GroupedRows) -> None:
         self.data, self.rows = data, data.kinds
@@ -101,13 +101,13 @@ class GroupIntegrals:
         self.coarse = (_COARSE_OF_OWN if self.rows.likelihood.theta.size else _COARSE)[self.mu.shape[1]]
 
     def log_prior(self, u: np.ndarray, kinds: slice = slice(None)) -> np.ndarray:
-        """log N(u) (K, M) of u (K, M, d)."""
+        """Log prior density (K, M) at u (K, M, d)."""
         off = u - self.mu[kinds][:, None]
         return np.asarray(self.log_norm[kinds][:, None] - 0.5 * np.sum((off @ self.P[kinds]) * off, axis=2))
 
     # -- where the lattices lie --------------------------------------------------------------------
     def placed(self, b: np.ndarray, start: np.ndarray, near: NodeSizes | None = None) -> Placed:
-        """Nodes about the modes at b (p,), looked for from start (K, d); as many as ``near`` it where that suffices."""
+        """Nodes about the modes at b (p,), found from ``start`` (K, d); with the sizes ``near`` if these suffice."""
         base = self.rows.X @ b + self.rows.offset
         mode, curvature, pull = self._modes(base, start)
         slope = np.linalg.solve(curvature, pull)
@@ -123,7 +123,7 @@ class GroupIntegrals:
             if size < least and size != coarse:
                 continue
             lattice = Lattice.spanning((b, mode, slope), root, ends, size)
-            fine, missed = self._looked(lattice, b)
+            fine, missed = self._trial(lattice, b)
             looked.append((NodeSizes(coarse=size), lattice, fine))
             if missed <= slack * _ERROR:
                 break
@@ -133,7 +133,7 @@ class GroupIntegrals:
             nodes = hermite_nodes((b, fine.mean, slope), spread, size)
             if nodes.step.shape[1] >= _WORTH * lattice.step.shape[1]:
                 break
-            looked.append((NodeSizes(rule=size), nodes, self._looked(nodes, b)[0]))
+            looked.append((NodeSizes(rule=size), nodes, self._trial(nodes, b)[0]))
             if self._apart(fine, looked[-1][2]) <= slack * self.coarse:
                 break
         near_enough = [one for one in looked if self._apart(fine, one[2]) <= slack * self.coarse]
@@ -144,9 +144,9 @@ class GroupIntegrals:
         return Placed(nodes, lattice, error, shift, *moved, sizes._replace(lattice=lattice.size))
 
     def _next_size(self, size: int, missed: float) -> int:
-        """Points along an axis at which a lattice is expected to suffice, a little fewer to be safe.
+        """Number of points along an axis that is expected to suffice, slightly reduced to avoid too many.
 
-        What a lattice with a step h misses of a normal falls as exp(-c / h^2).
+        The error of a lattice with step h for a normal density is proportional to exp(-c / h^2).
         """
         if not 0.0 < missed < 0.1:
             return size
@@ -155,10 +155,10 @@ class GroupIntegrals:
     def _apart(self, one: GroupMoments, other: GroupMoments) -> float:
         return float(self.data.many @ np.abs(one.log_g - other.log_g))
 
-    def _looked(self, nodes: Nodes, b: np.ndarray) -> tuple[GroupMoments, float]:
-        """log g and moments of u at b (p,), and what a lattice may miss of the sum of log g.
+    def _trial(self, nodes: Nodes, b: np.ndarray) -> tuple[GroupMoments, float]:
+        """log g and moments of u at b (p,), and the error of the sum of log g by a lattice.
 
-        That is the square of what every other point of it does.
+        This error is the square of the error of the sum over every other point.
         """
         found = self.moments(b[None], nodes, shares=True)
         off = nodes.coarse_error(found.share)[:, 0]
@@ -213,7 +213,7 @@ class GroupIntegrals:
         return summed(self._sums, values)
 
     def _reach(self, base: np.ndarray, mode: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How far v reaches along each axis, to either side (K, d): where the density has fallen to nothing."""
+        """The ends (K, d) of v along each axis: beyond them the density is negligible."""
         d = mode.shape[1]
         angle = 2.0 * np.pi * np.arange(_ANGLES) / _ANGLES
         ways = np.array([[1.0], [-1.0]]) if d == 1 else np.column_stack([np.cos(angle), np.sin(angle)])
@@ -229,7 +229,7 @@ class GroupIntegrals:
             settled |= side == 0
             if settled.all():
                 break
-            factor = np.where(side * was < 0, np.sqrt(factor), factor)  # it went too far
+            factor = np.where(side * was < 0, np.sqrt(factor), factor)  # the last trial went too far
             was = side
             far = np.where(settled, far, far * np.where(side > 0, factor, 1.0 / factor))
         reach = far[:, :, None] * ways
@@ -243,7 +243,7 @@ class GroupIntegrals:
         return low + place.min(axis=1), high + place.max(axis=1)
 
     def _other_modes(self, base: np.ndarray, mode: np.ndarray, root: np.ndarray) -> np.ndarray:
-        """Where else densities may be large, in steps from the mode (K, C, d): at the landmarks of rows, one a row."""
+        """Candidates for other modes, as steps v from the mode (K, C, d): the landmarks of rows, one for each row."""
         rows = self.rows
         eta = base + np.sum(rows.A * mode[rows.kind], axis=1)
         number = np.arange(rows.kind.size) - rows.start[rows.kind]
@@ -256,7 +256,10 @@ class GroupIntegrals:
 
     # -- values ------------------------------------------------------------------------------------
     def moments(self, b: np.ndarray, nodes: Nodes, slopes: bool = False, shares: bool = False) -> GroupMoments:
-        """log g and the moments of all kinds at every b (S, p); ``slopes``: E[l'] of rows; ``shares``: of nodes."""
+        """log g and the moments of all kinds at every b (S, p).
+
+        ``slopes``: also E[l'] of the rows; ``shares``: also the probabilities of the nodes.
+        """
         (K, d), S, n, M = self.mu.shape, b.shape[0], self.rows.offset.size, nodes.step.shape[1]
         out = GroupMoments(
             np.empty((K, S)),
@@ -281,7 +284,7 @@ class GroupIntegrals:
         return out
 
     def _fill(self, b: np.ndarray, nodes: Nodes, out: GroupMoments) -> None:
-        """The same for any likelihood, in numpy."""
+        """Compute ``moments`` for any likelihood, in numpy."""
         for part in self.tilted(b, nodes, slopes=bool(out.pull.size)):
             at = part.kinds, part.points
             out.log_g[at], out.mean[at], out.covariance[at] = part.log_g, part.mean, part.covariance
@@ -292,7 +295,7 @@ class GroupIntegrals:
                 out.share[at] = part.share
 
     def tilted(self, b: np.ndarray, nodes: Nodes, slopes: bool = True) -> Iterator[Tilted]:
-        """All kinds at every b (S, p), as many at a time as stay in cache."""
+        """Yield the densities of all kinds at every b (S, p), in blocks that stay in cache."""
         M = nodes.step.shape[1]
         for kinds in blocks(self.rows.start, _BLOCK // M):
             own = self.rows.take(kinds)
@@ -323,14 +326,14 @@ class GroupIntegrals:
                 yield Tilted(kinds, points, own, log_g, share / mass, centre, step, eta, first)
 
     def values(self, b: np.ndarray, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, GroupMoments]:
-        """sum_c log g_c (S,), its gradient (S, p) and the moments at every b (S, p), rows without a group among them.
+        """sum_c log g_c (S,), its gradient (S, p) and the moments at every b (S, p); rows without a group included.
 
-        The gradient is that of the sum over nodes, which move with b.
+        The gradient is that of the sum over nodes, including their movement with b.
         """
         total, gradient = self._alone(b)
         found, many, own = self.moments(b, nodes, slopes=True), self.data.many, self.rows
         gradient += (found.pull * many[own.kind][:, None]).T @ own.X
-        moved = self._summed(own.A[:, None] * found.pull[:, :, None])  # E[d log t / du], which nodes miss
+        moved = self._summed(own.A[:, None] * found.pull[:, :, None])  # E[d log t / du]: the error of the nodes
         moved -= (found.mean - self.mu[:, None]) @ self.P
         gradient += np.einsum("k,ksd,kdp->sp", many, moved, nodes.slope)
         return total + many @ found.log_g, gradient, found
@@ -342,7 +345,7 @@ class GroupIntegrals:
 
 
 def blocks(start: np.ndarray, rows: int) -> Iterator[slice]:
-    """Kinds one after the other that have so many rows together, or are one."""
+    """Split the kinds into consecutive slices with at most ``rows`` rows, or one kind."""
     i, n = 0, start.size - 1
     while i < n:
         j = max(i + 1, int(np.searchsorted(start, start[i] + rows, side="right")) - 1)
@@ -351,11 +354,11 @@ def blocks(start: np.ndarray, rows: int) -> Iterator[slice]:
 
 
 def sum_by(start: np.ndarray) -> sp.csr_array:
-    """The sum over rows of each kind, as a matrix (K, n)."""
+    """A matrix (K, n) that sums over the rows of each kind."""
     n = int(start[-1])
     return sp.csr_array((np.ones(n), np.arange(n), start), shape=(start.size - 1, n))
 
 
 def summed(sums: sp.csr_array, values: np.ndarray) -> np.ndarray:
-    """(n, ...) -> (K, ...)."""
+    """Sums (K, ...) of values (n, ...) over the rows of each kind."""
     return np.asarray(sums @ values.reshape(values.shape[0], -1)).reshape(-1, *values.shape[1:])

@@ -1,10 +1,10 @@
-"""Which latents are effects of groups: u, small independent blocks of which a row sees one, and b, all others.
+"""Split the latents into effects of groups u, small independent blocks of which each row sees one, and the others b.
 
     z = (u_1, ..., u_G, b),   Q = diag(P_1, ..., P_G, Q_b),   eta_j = x_j' b + a_j' u_c(j) + offset_j
 
-The split is read from the pattern of Q and of the design, not from a formula: a term's levels are connected components
-of Q, one after the other, that no row sees two of. Intercepts and slopes may be blocks of two latents, or two terms
-over the same groups. Groups with the same rows and the same prior are one kind, integrated once.
+The split is read from the patterns of Q and of the design, not from a formula. The levels of a term are consecutive
+connected components of Q such that no row sees two of them. Intercepts and slopes may be blocks of two latents, or two
+terms over the same groups. Groups with the same rows and the same prior are one kind, which is integrated once.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ..likelihoods.base import Likelihood, Rows, slice_rows
 from ..linalg.arrays import to_numpy
 from .sites import GaussianFit, counted
 
-_WIDEST = 2  # latents of a group
-_FEWEST = 2  # groups
+_WIDEST = 2  # most latents of a group
+_FEWEST = 2  # fewest groups
 
 
 @dataclass(frozen=True)
 class LatentSplit:
-    """Latents (G, d) of the groups, and the others (p,)."""
+    """Indices of the latents of the groups (G, d), and of the other latents (p,)."""
 
     groups: np.ndarray
     rest: np.ndarray
     n_latents: int
 
     def seen(self, W: Any) -> tuple[np.ndarray, sp.csr_array]:
-        """What rows of a design see: X (n, p) of b, and A (n, G d) of the groups, one after the other."""
+        """The columns of a design: X (n, p) for b, and A (n, G d) for the groups, one after the other."""
         rows = sp.csr_array(W)
         return np.asarray(rows[:, self.rest].toarray()), sp.csr_array(rows[:, self.groups.ravel()])
 
     def one_group(self, A: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
-        """The group that rows of A (n, G d) see (n,), -1 for none, -2 for several, and their coefficients (n, d)."""
+        """The group of each row of A (n, G d), -1 for none and -2 for several, and its coefficients (n, d)."""
         d, n = self.groups.shape[1], A.shape[0]
         entries = sp.coo_array(A)
         row, column = entries.coords
@@ -55,13 +55,13 @@ class LatentSplit:
 
 @dataclass(frozen=True)
 class KindRows:
-    """Rows, kind of group after kind of group: what they see, and the likelihood of each.
+    """Rows sorted by kind of group, with their designs and likelihood.
 
-    X, A : (n, p), (n, d) what each sees of b and of u
+    X, A : (n, p), (n, d) coefficients of b and of u
     offset : (n,)
-    index : (n,) which observation each is
-    times, weight : (n,) how often each counts, without and with the likelihood's own weight, such as trials
-    start : (K + 1,) where the rows of each kind begin
+    index : (n,) index of the observation
+    times, weight : (n,) weights without and with the likelihood's own, such as a number of trials
+    start : (K + 1,) first row of each kind, and the end
     """
 
     likelihood: Likelihood
@@ -76,7 +76,7 @@ class KindRows:
 
     @cached_property
     def kind(self) -> np.ndarray:
-        """(n,)"""
+        """The kind of each row (n,)."""
         return np.repeat(np.arange(self.start.size - 1), np.diff(self.start))
 
     def take(self, kinds: slice) -> KindRows:
@@ -96,7 +96,7 @@ class KindRows:
 
     @cached_property
     def loop_terms(self) -> tuple[Any, ...] | None:
-        """What compiled loops know of the rows: -log p for each unit of weight, its constant first."""
+        """The elementary terms of -log p of the rows, the constant first, for compiled loops; None without them."""
         with np.errstate(all="ignore"):
             terms = self.likelihood.elementary_terms(self.rows)
             if terms is None:
@@ -112,28 +112,28 @@ class KindRows:
         return (*each[:3], float(sign), *each[3:])
 
     def log_density(self, eta: np.ndarray) -> np.ndarray:
-        """times log p (n, M)."""
+        """Weighted log p (n, M)."""
         with np.errstate(all="ignore"):
             out = self.times[:, None] * np.asarray(self.likelihood.log_density(eta, self.rows))
         return np.where(np.isnan(out), -np.inf, out)
 
     def derivatives(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same with its first and second derivatives; where it is no number, so far out that nothing counts."""
+        """Weighted log p with its first and second derivatives (n, M); NaN, far out, is replaced by -inf and 0."""
         weight = -self.weight[:, None]
         with np.errstate(all="ignore"):
             value, first, second = (weight * np.asarray(v) for v in self.likelihood.derivatives(eta, self.rows))
-        return (*_counting(value, first), np.where(np.isfinite(second), second, 0.0))
+        return (*_without_nan(value, first), np.where(np.isfinite(second), second, 0.0))
 
     def slopes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same without the second."""
+        """Weighted log p with its first derivative (n, M)."""
         weight = -self.weight[:, None]
         with np.errstate(all="ignore"):
             value, first, _ = self.likelihood.derivatives(eta, self.rows)
-            return _counting(weight * np.asarray(value), weight * np.asarray(first))
+            return _without_nan(weight * np.asarray(value), weight * np.asarray(first))
 
 
-def _counting(value: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Without what is no number."""
+def _without_nan(value: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Replace values that are not finite by -inf, and their derivatives by 0."""
     if np.isfinite(value.sum()) and np.isfinite(first.sum()):
         return value, first
     lost = ~(np.isfinite(value) & np.isfinite(first))
@@ -142,20 +142,20 @@ def _counting(value: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """The rows of a fit that count, by groups.
+    """The rows of a fit with positive weight, by groups.
 
     Attributes
     ----------
     split : LatentSplit
     kinds : KindRows
-        Of one group of each kind; equal rows of a group are one that counts as often.
+        Rows of one group of each kind; equal rows of a group are merged and their weights added.
     alone : KindRows
         Rows that see no group.
     kind_of : (G,) the kind of each group, -1 without rows
     first : (K,) the first group of each kind
-    many : (K,) groups of each kind
-    precision, mean : (G, d, d), (G, d) of the groups' effects a priori; ``kind_precision`` and ``kind_mean`` of kinds
-    rest_precision, rest_mean : (p, p), (p,) of b
+    many : (K,) number of groups of each kind
+    precision, mean : (G, d, d), (G, d) prior of the groups' effects; ``kind_precision`` and ``kind_mean`` for kinds
+    rest_precision, rest_mean : (p, p), (p,) prior of b
     """
 
     split: LatentSplit
@@ -173,7 +173,7 @@ class GroupedRows:
 
 
 def split_latents(Q: Any, W: Any, most: int) -> LatentSplit | None:
-    """The groups that hold most latents; None where there are none, or more than ``most`` other latents."""
+    """Find the groups with the most latents; None without groups, or with more than ``most`` other latents."""
     L = Q.shape[0]
     seen = sp.csc_array(W, copy=True)
     seen.eliminate_zeros()
@@ -190,8 +190,8 @@ def split_latents(Q: Any, W: Any, most: int) -> LatentSplit | None:
 
 
 def _runs(W: Any, members: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Components of one size, one after the other, of which every row sees one at most."""
-    taken = np.zeros(W.shape[0], dtype=np.int64)  # the run that a row was last seen by
+    """Yield runs of consecutive components of one size such that each row sees at most one of them."""
+    taken = np.zeros(W.shape[0], dtype=np.int64)  # number of the last run that a row belongs to
     run: list[np.ndarray] = []
     number = 1
     for latents in members:
@@ -211,9 +211,9 @@ def _rows_of(W: Any, latents: np.ndarray) -> np.ndarray:
 
 
 def _side_by_side(W: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """Two runs of single latents over the same groups, as pairs (G, 2); None where they are not.
+    """Join two runs of single latents over the same groups to pairs (G, 2); None if the groups differ.
 
-    Latents that no row sees may stand at the end of the run before theirs.
+    Latents without rows may be at the end of the run before theirs.
     """
     if a.shape[1] != 1 or b.shape[1] != 1:
         return None
@@ -237,7 +237,7 @@ def _side_by_side(W: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
 
 
 def grouped_rows(fit: GaussianFit, most: int) -> GroupedRows | None:
-    """The rows of a fit by groups; None where its prior is not sparse, is constrained, or has no groups."""
+    """The rows of a fit by groups; None if its prior is not sparse, is constrained, or has no groups."""
     predictors: Any = fit.posterior.predictors
     if not fit.posterior.factor.covariances.sparse or predictors.pattern.constraint is not None:
         return None
@@ -275,7 +275,7 @@ def grouped_rows(fit: GaussianFit, most: int) -> GroupedRows | None:
 
 
 def _kinds(every: KindRows, group: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray, KindRows]:
-    """The kind of each group, -1 without rows; the first group of each kind; and the rows of these."""
+    """The kind of each group, -1 without rows; the first group of each kind; and the rows of these first groups."""
     G, some = prior.shape[0], np.flatnonzero(group >= 0)
     total = np.zeros(G, dtype=np.uint64)
     np.add.at(total, group[some], _hashed(_columns(every, some)))
@@ -291,7 +291,7 @@ def _kinds(every: KindRows, group: np.ndarray, prior: np.ndarray) -> tuple[np.nd
 
 
 def _merged(every: KindRows, index: np.ndarray, kind: np.ndarray | None) -> KindRows:
-    """Some rows by their kind (without one: each its own), equal ones together."""
+    """Some rows sorted by their kind, with equal rows merged; ``kind`` None: each row is its own kind."""
     key = _hashed(_columns(every, index))
     label = np.zeros(index.size, dtype=np.int64) if kind is None else kind
     order = np.lexsort((key, label))
@@ -309,9 +309,9 @@ def _merged(every: KindRows, index: np.ndarray, kind: np.ndarray | None) -> Kind
 
 
 def _columns(rows: KindRows, index: np.ndarray) -> np.ndarray:
-    """All that is known of some rows, as columns of bits (n, k)."""
+    """Everything that distinguishes some rows, as columns of bits (n, k)."""
     each = [rows.X, rows.A, rows.offset, rows.times, *rows.rows.values()]
-    if rows.likelihood.of_rows:  # rows that are alike now may differ in what moves their parameters
+    if rows.likelihood.of_rows:  # equal rows may become different when the parameters of the likelihood change
         each.append(rows.index)
     flat = [np.asarray(v, dtype=np.float64)[index].reshape(index.size, int(np.prod(np.shape(v)[1:]))) for v in each]
     return np.ascontiguousarray(np.concatenate(flat, axis=1) + 0.0).view(np.uint64)

@@ -4,32 +4,33 @@ q is the prior times one Gaussian site for each observation, so that with d = W 
 
     log p(z)/q(z) = -1/2 (log|B| + alpha' S alpha) + sum_n (alpha_n d_n + lam_n d_n^2 / 2)
 
-whatever bound q was fitted under, for any prior: nothing but draws of d is needed, and no density of z, which an
-intrinsic prior does not have. Three draws in ten are of q with weaker sites, c lam, at the same mean (``MIXTURE``):
-without their wider tails a single row may decide everything. With g_c = 1/2 log|B_c| - c sum_n lam_n d_n^2 / 2,
+for any prior and whatever bound q was fitted under. Only draws of d are needed, and not the density of z, which an
+intrinsic prior does not have. Three draws in ten come from q with weaker sites, c lam, at the same mean (``MIXTURE``);
+without these wider tails the weight of a single row may dominate. With g_c = 1/2 log|B_c| - c sum_n lam_n d_n^2 / 2,
 
     mixture/p = e^{alpha' S alpha / 2 - alpha' d} sum_c share_c e^{g_c}
     w = p(y | h + d) p / mixture,   v = e^{g_1} / sum_c share_c e^{g_c},   log p(y) = log E[w] - log E[v]
 
-where E[v] = 1 and its draws take from those of w what they have in common: all of it for a Gaussian likelihood.
-Observations whose log-likelihood is a line (no curvature) add a constant.
+where E[v] = 1, and v is a control variate for w; for a Gaussian likelihood it removes all of the error. Observations
+whose log-likelihood is linear (no curvature) add a constant.
 
 Pareto smoothing of the weights:
 
-The largest weights w exceed the one below them, u, by amounts whose tail is a generalised Pareto distribution
+Let u be the weight below the largest ones. The exceedances w - u have approximately a generalised Pareto distribution
 
     P(w - u > x) = (1 + k x / sigma)^(-1/k)
 
-Its moments of order 1/k and more do not exist: a k near 1 means that the mean of the weights itself does not. Fitted by
-the profile posterior mean of theta = -k / sigma (Zhang and Stephens 2009), with theta_j on a grid of m points,
+Its moments of order 1/k and more do not exist; with k near 1 even the mean of the weights does not. It is fitted by the
+profile posterior mean of theta = -k / sigma (Zhang and Stephens 2009), with theta_j on a grid of m points,
 
     k(theta) = mean log(1 - theta x),    l(theta) = n [log(-theta / k(theta)) - k(theta) - 1]
     theta_j = 1/x_n + (1 - sqrt(m / (j - 1/2))) / (3 x_q),   x_q the lower quartile
 
-and k pulled toward 1/2 as by ten observations. Where k is above 1/2 the variance of the weights does not exist, and the
-largest are replaced by the fitted distribution's quantiles, none above the largest there was (Vehtari, Simpson, Gelman,
-Yao and Gabry 2024, who do it at any k). Below, quasi-random draws do better as they are. Where no weight is ten times
-the mean there is no tail to fit: a mixture bounds its weights, and their largest crowd at the bound.
+and k is shrunk toward 1/2 with the weight of ten observations. If k is above 1/2, the variance of the weights does not
+exist, and the largest weights are replaced by quantiles of the fitted distribution, at most the largest weight
+(Vehtari, Simpson, Gelman, Yao and Gabry 2024, who do so at any k). With a smaller k quasi-random draws are better
+without smoothing. If no weight is ten times the mean, there is no tail to fit: the weights of a mixture are bounded,
+and the largest lie close to the bound.
 """
 
 from __future__ import annotations
@@ -51,43 +52,44 @@ from .sites import GaussianFit, contradicted, counted
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
-_CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
-MOST_DRAWS = 1 << 22  # of all latents; an evidence that needs more is not one for draws
+_CACHE = 1 << 15  # numbers in a block, so that temporaries stay in cache
+MOST_DRAWS = 1 << 22  # largest number of draws
 TRUSTED = 0.7  # k-hat up to which the smoothed weights are reliable
 _FINITE = 0.5  # k-hat up to which the weights have a variance
-_EQUAL = 1e-9  # of the largest weight: weights that differ by less do not vary
-_MODEST = 10.0  # times the mean: weights that stay below it have no tail that draws could see
-_FEWEST = 5  # weights of a tail
-_FAR = 4.0  # standard errors from bounds that are proved: an estimate so far off is wrong
+_EQUAL = 1e-9  # weights whose differences, relative to the largest, are smaller are constant
+_MODEST = 10.0  # if all weights are below so many times the mean, no tail is fitted
+_FEWEST = 5  # fewest weights of a tail
+_FAR = 4.0  # standard errors outside of proved bounds at which an estimate is rejected
 
 
 class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMarginals]):
-    """Weighted draws of the posterior: itself the marginals of eta at the observations, in numpy.
+    """Weighted draws of the posterior, with the marginals of eta at the observations, in numpy.
 
     Attributes
     ----------
     log_evidence : float
-        log p(y), all constants included. No bound.
+        Estimate of log p(y) with all constants. It is not a bound.
     log_evidence_se : float
-        Its standard error, from copies of the draws that know nothing of each other.
+        Its standard error, from independent copies of the draws.
     k_hat : float
-        The shape of the weights' tail: above 0.7 nothing here is reliable, the standard error included.
+        Shape of the tail of the weights. Above 0.7 the results are unreliable, including the standard error.
     effective_draws : float
         1 / sum w^2.
     n_draws : int
+        Number of draws.
     trusted : bool
-        k_hat <= 0.7.
+        Whether k_hat <= 0.7 and the estimate agrees with proved bounds.
     status : str
-        The same as a sentence.
+        A sentence that says why the sample is reliable or not.
     weights : array (2, n_draws / 2)
-        Normalised and smoothed; the second row are those of the mirror images of the first.
+        Normalised and smoothed weights; the second row belongs to the mirror images of the first.
     """
 
     method = "importance"
-    leaves_one_out = False  # whether ``loo()`` answers
-    carries = False  # whether it is interpolated between theta
-    like = "importance", None  # what a correction at a theta nearby should be like
-    lower_bound = -np.inf  # of log p(y): an average of draws is none
+    leaves_one_out = False  # whether ``loo()`` is available
+    carries = False  # whether it can be interpolated between theta
+    like = "importance", None  # method and sizes for a correction at a nearby theta
+    lower_bound = -np.inf  # an average of draws is not a bound on log p(y)
 
     def __init__(self, fit: GaussianFit, draws: int = 4096, rng: Seed = 0) -> None:
         self._because, self._likelihood, self.elbo, self._fit = "", fit.likelihood, fit.elbo, fit
@@ -109,25 +111,25 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
 
     @property
     def marginals_trusted(self) -> bool:
-        """The same as ``trusted``: the weights are those of the evidence."""
+        """The same as ``trusted``, because marginals and evidence use the same weights."""
         return self.trusted
 
     def loo(self) -> NoReturn:
-        """Not from draws: each observation left out has weights, and a tail, of its own."""
+        """Not available from draws, because each observation left out needs its own weights with their own tail."""
         raise problem("importance", "loo() was asked of draws", "Solution.loo(), by q, or corrected marginals' loo()")
 
     def as_solution(self) -> None:
-        """Its slopes are not known."""
+        """None, because the gradient of ``log_evidence`` is not known."""
         return None
 
     def instead_of(self, reason: str) -> Self:
-        """The same, saying why it stands where an expansion was asked for."""
+        """The same object, whose status says why it replaces an expansion."""
         self._because = reason
         return self
 
     @property
     def nearer(self) -> bool:
-        """Whether it is nearer to log p(y) than the elbo is: where the weights are to be trusted."""
+        """Whether ``log_evidence`` is closer to log p(y) than the elbo: if the weights can be trusted."""
         return self.trusted
 
     @property
@@ -140,13 +142,13 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
 
     @property
     def status(self) -> str:
-        told = f"k-hat is {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.n_draws} draws"
-        told += f"; drawn, not expanded: {self._because}" if self._because else ""
+        text = f"k-hat is {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.n_draws} draws"
+        text += f"; importance sampling, because {self._because}" if self._because else ""
         if self._contradicted is not None:
             return self._contradicted
         if self.trusted:
-            return f"reliable: {told}"
-        return f"not reliable: {told}, and a few draws decide; q is too far from the posterior for its draws to tell"
+            return f"reliable: {text}"
+        return f"not reliable: {text}; a few draws dominate, because q is too far from the posterior"
 
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
@@ -186,9 +188,9 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
         for part, states, extra in self._draws.chunks():
             parts = [*states, extra]
             out = [np.empty((x.shape[0], size)) for x in parts] if out is None else out
-            mine = np.flatnonzero((pair >= part.start) & (pair < part.stop))
+            within = np.flatnonzero((pair >= part.start) & (pair < part.stop))
             for x, y in zip(out, parts, strict=True):
-                x[:, mine] = sign[mine] * y[:, pair[mine] - part.start]
+                x[:, within] = sign[within] * y[:, pair[within] - part.start]
         assert out is not None
         return out[:-1], out[-1], rng
 
@@ -205,9 +207,9 @@ def importance(solution: GaussianFit, draws: int = 4096, rng: Seed = 0) -> Impor
     Parameters
     ----------
     solution : Solution
-        Of ``infer``, under any bound and any prior.
-    draws : int
-        At least so many; a multiple of 32 are made.
+        The result of ``infer``, under any bound and any prior.
+    draws : int, default 4096
+        Least number of draws; it is rounded up to a multiple of 32.
     rng : numpy Generator or seed
         The same seed gives the same answer.
 
@@ -226,7 +228,7 @@ def importance(solution: GaussianFit, draws: int = 4096, rng: Seed = 0) -> Impor
 
 
 class RowDensities:
-    """Observations with the likelihood as it is: log p(y_n | eta_n) times how often each counts."""
+    """Weighted log-likelihoods of the observations: log p(y_n | eta_n) times the weight of each."""
 
     def __init__(self, fit: GaussianFit, index: np.ndarray) -> None:
         rows = {key: to_numpy(x) for key, x in fit._rows.items()}
@@ -234,7 +236,7 @@ class RowDensities:
         self.times = counted(fit)[index]
 
     def log_likelihood(self, eta: np.ndarray, some: slice = slice(None)) -> np.ndarray:
-        """Of some of the observations (n, K) at eta (n, C, K); 0 where y is unobserved."""
+        """Weighted log p of some observations (n, K) at eta (n, C, K); 0 where y is unobserved."""
         times = self.times[some, None]
         with np.errstate(over="ignore", invalid="ignore"):
             at = eta[:, 0] if self.likelihood.n_predictors == 1 else eta
@@ -243,7 +245,7 @@ class RowDensities:
 
 
 def log_weights(fit: GaussianFit, draws: Draws, scale: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """log w of the draws and of their mirror images (2, pairs), and v, which is the same of both (pairs,)."""
+    """log w of the draws and of their mirror images (2, pairs), and v (pairs,), which is the same for both."""
     post = fit.posterior
     active, log_dets = post.active, np.array(draws.space.log_dets)
     alpha, h = (to_numpy(x)[active][:, :, None] for x in (post.alpha, post.moments[0]))
@@ -266,9 +268,9 @@ def log_weights(fit: GaussianFit, draws: Draws, scale: np.ndarray | None) -> tup
 def _against_q(
     observed: RowDensities, sites: list[np.ndarray], d: np.ndarray, beyond: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """sum_n log p(y_n | h_n +- d_n) +- alpha_n d_n + lam_n d_n^2 / 2 (2, K), and the sum of the last alone (K,).
+    """sum_n log p(y_n | h_n +- d_n) +- alpha_n d_n + lam_n d_n^2 / 2 (2, K), and the sum of the last term (K,).
 
-    A cacheful of observations at a time.
+    Observations are processed in blocks that stay in cache.
     """
     n, C, K = d.shape
     total, bend = np.zeros((2, K)), np.zeros(K)
@@ -278,7 +280,7 @@ def _against_q(
         alpha, lam, h = (x[some] for x in sites)
         own = d[some]
         moved = own if beyond is None else own + beyond[some]
-        bent = lam * own if lam.shape[2] == 1 else lam @ own  # a diagonal, or the block of a row
+        bent = lam * own if lam.shape[2] == 1 else lam @ own  # curvatures are diagonal, or a block for each row
         line, square = np.sum(alpha * own, axis=1), 0.5 * np.sum(bent * own, axis=1)
         bend += square.sum(axis=0)
         for k, sign in enumerate((1.0, -1.0)):
@@ -287,7 +289,7 @@ def _against_q(
 
 
 def log_constant(fit: GaussianFit, scale: np.ndarray | None) -> float:
-    """-1/2 (log|B| + alpha' S alpha), and what the observations without curvature add."""
+    """-1/2 (log|B| + alpha' S alpha), plus the log-likelihood of the observations without curvature."""
     post = fit.posterior
     everyone, weights = post.predictors, post.weights
     if weights is not None:
@@ -297,19 +299,19 @@ def log_constant(fit: GaussianFit, scale: np.ndarray | None) -> float:
     flat, aside = 0.0, np.setdiff1d(np.arange(everyone.n_observations), post.active)
     if aside.size:
         flat = float(RowDensities(fit, aside).log_likelihood(to_numpy(post.moments[0])[aside][:, :, None]).sum())
-    if scale is not None:  # E exp(-alpha e) of their own variance
+    if scale is not None:  # E exp(-alpha e) over their extra variance
         flat += 0.5 * float(np.sum((to_numpy(post.alpha)[aside] * scale[aside]) ** 2))
     return flat - 0.5 * (float(post.factor.log_det) + quadratic)
 
 
 def _standard_error(each: np.ndarray, base: np.ndarray, copies: int) -> float:
-    """Of log mean w - log mean v, from the means of copies that are independent of each other."""
+    """Standard error of log mean w - log mean v, from the means of independent copies."""
     w, v = each.reshape(2, copies, -1).mean(axis=(0, 2)), base.reshape(copies, -1).mean(axis=1)
     return float((w / w.mean() - v / v.mean()).std(ddof=1) / np.sqrt(copies))
 
 
 def generator(rng: Seed) -> np.random.Generator:
-    """A numpy Generator from one, or from a seed."""
+    """A numpy Generator, from a Generator or a seed."""
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError):
@@ -318,7 +320,7 @@ def generator(rng: Seed) -> np.random.Generator:
 
 
 def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """Log weights (S,) with their tail smoothed, and k-hat: 0 where there is no tail, inf where there are too few."""
+    """Log weights (S,) with a smoothed tail, and k-hat: 0 without a tail, infinite with too few weights."""
     n = log_weights.size
     tail = int(min(0.2 * n, 3.0 * np.sqrt(n)))
     top = float(log_weights.max())

@@ -1,9 +1,10 @@
-"""The corrected posterior at a theta by those at others near it: nothing is integrated again.
+"""The corrected posterior at one theta, interpolated from corrected posteriors at nearby theta.
 
     mean = m + s sum_j b_j (M_j - m_j) / s_j,     log sd = log s + sum_j b_j log(S_j / s_j),     sum_j b_j = 1
 
-m, s are q's own at this theta, m_j, s_j those of q and M_j, S_j the corrected ones at the others. What a correction
-does to a marginal, in units of its Gaussian, changes slowly with theta: its shape is that of the nearest.
+m, s are the mean and sd of q at this theta, m_j, s_j those of q and M_j, S_j the corrected ones at the others. The
+change that a correction makes to a marginal, in units of its Gaussian, varies slowly with theta. The shape of the
+density is that at the nearest theta.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ if TYPE_CHECKING:
     from .collapsed import Collapsed
     from .corrected import Corrected
 
-_X = 0.25 * np.arange(-56, 57)  # the grid of a marginal that stays Gaussian
+_X = 0.25 * np.arange(-56, 57)  # grid of a Gaussian marginal
 
 
 class Interpolated(Stored, PosteriorOnGrids):
-    """What ``correct`` would return at ``solution``, interpolated; with none given, q as it is: Gaussian noise.
+    """An interpolated corrected posterior; without others to interpolate from it is q itself (Gaussian likelihoods).
 
-    See ``Corrected`` for the attributes; here ``own`` is all that the correction adds.
+    The attributes are those of ``Corrected``; here ``own`` is the whole difference from the elbo.
 
     Parameters
     ----------
     given : sequence of Corrected or Collapsed (m)
-        Those at other theta of the same model.
-    shares : array (m,) of sum 1
-        b.
+        Corrected posteriors of the same model at other theta.
+    shares : array (m,)
+        Weights b, which sum to 1.
     nearest : int
-        Which of them has the shape.
+        Index of the one whose shape is used.
     gain : float
-        log p(y) less the elbo.
+        log p(y) minus the elbo, in nats.
     error : float
-        How far interpolation may have put it off.
+        Error of the interpolation, in nats.
     """
 
     method = "interpolated"
@@ -82,7 +83,7 @@ class Interpolated(Stored, PosteriorOnGrids):
     @property
     def status(self) -> str:
         if not self._given:
-            return "the likelihood is Gaussian, and q the posterior"
+            return "the likelihood is Gaussian, so q is the posterior"
         return f"interpolated between {len(self._given)} hyperparameters: {self._given[self._nearest].status}"
 
     @cached_property
@@ -91,12 +92,12 @@ class Interpolated(Stored, PosteriorOnGrids):
 
     @cached_property
     def _latents(self) -> MarginalGrid:
-        there = lambda each: (each._latents, _of_latents(each._posterior))
-        return self._between(_of_latents(self._posterior), there)
+        of_other = lambda each: (each._latents, _of_latents(each._posterior))
+        return self._between(_of_latents(self._posterior), of_other)
 
     def marginals_at(self, new: NewRows) -> GridMarginals:
         """The marginals of eta at new rows."""
-        if self._given and new.design is None:  # their covariances with the latents are others at every theta
+        if self._given and new.design is None:  # covariances with the latents change with theta
             from .corrected import correct
 
             return correct(self._fit, rough=True).marginals_at(new)  # type: ignore[return-value]
@@ -109,7 +110,7 @@ class Interpolated(Stored, PosteriorOnGrids):
         moments: Moments,
         given: Callable[[Corrected | Collapsed], tuple[MarginalGrid, Moments]],
     ) -> MarginalGrid:
-        """Marginals from those of the others, in units of the Gaussian of each."""
+        """Interpolate the marginals of the others, in units of the Gaussian of each."""
         mean, variance = moments
         sd = np.sqrt(variance)
         if not self._given:
@@ -117,17 +118,17 @@ class Interpolated(Stored, PosteriorOnGrids):
         assert self._shares is not None
         shift, stretch = np.zeros((2, mean.size))
         for share, each in zip(self._shares, self._given, strict=True):
-            there, (m, v) = given(each)
+            grid, (m, v) = given(each)
             scale = np.sqrt(np.where(v > 0.0, v, 1.0))
-            shift += share * (there.centre + there.scale * there.first - m) / scale
-            stretch += share * np.log(np.maximum(there.scale * np.sqrt(there.central(2)), 1e-300) / scale)
+            shift += share * (grid.centre + grid.scale * grid.first - m) / scale
+            stretch += share * np.log(np.maximum(grid.scale * np.sqrt(grid.central(2)), 1e-300) / scale)
         near, _ = given(self._given[self._nearest])
         wide = sd * np.exp(stretch) / np.sqrt(np.maximum(near.central(2), 1e-300))
         return MarginalGrid(mean + sd * shift - wide * near.first, wide, near.x, near.log_density)
 
     @cached_property
     def _left_out(self) -> tuple[CorrectedLeaveOneOut, LeaveOneOut]:
-        """By those of the others: a moved density divided by a likelihood would be none."""
+        """Interpolated leave-one-out predictions: an interpolated density cannot be divided by a likelihood."""
         if not self._given:
             return super()._left_out
         fit, shares = self._fit, self._shares
@@ -148,11 +149,11 @@ class Interpolated(Stored, PosteriorOnGrids):
         return CorrectedLeaveOneOut(density + more, mean + sd * shift, wide, upto, under, trusted), plain
 
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
-        """Joint draws of eta (size, N): those of q, each coordinate moved to its marginal here."""
+        """Joint draws of eta (size, N): draws of q, each coordinate transformed to its marginal."""
         return self._moved(self._grid, _of_rows(self._posterior), self._posterior.sample(size, rng))
 
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
-        """Joint draws of z (size, L), in the same way."""
+        """Joint draws of z (size, L), made like those of ``sample``."""
         return self._moved(self._latents, _of_latents(self._posterior), self._posterior.sample_latents(size, rng))
 
     def _moved(self, grid: MarginalGrid, moments: Moments, draws: Array) -> Array:

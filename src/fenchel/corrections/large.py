@@ -1,10 +1,11 @@
-"""The corrected posterior of very many sites: nothing of sites x sites, and no density kept that is not asked for.
+"""The corrected posterior for very many sites, without matrices of sites by sites.
 
     log p(x_i) = gt_i(x_i) - x_i^2/2 + sum_k A_ik he_k(x_i),     A_ik = sum_{m != i} R_im^k c_km,   k <= 4
 
-is the product of the factors 1 + sum_k R^k c_km he_k(x) to first order in each of them; beyond 4.5 standard deviations
-the sum stays as it is there. Under a sparse prior the sums run over neighbours (``local.py``). Under few features some
-sites are drawn, the more skewed the likelier, and seen with all others: totals are weighted by 1 / probability.
+is the product of the factors 1 + sum_k R^k c_km he_k(x) to first order in each of them. Beyond 4.5 standard deviations
+the sum is constant. Under a sparse prior the sums are over neighbours (``local.py``). Under few features a random
+sample of sites is paired with all others, more skewed sites with higher probability, and totals are weighted by the
+inverse of the probability. Densities are computed only when they are read.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from .local import TERMS, neighbours, patch_triples
 from .pairs import Pairs, held, triples_among
 from .sites import Correlations, Observed, hermite, sites_of
 
-_ORDER = 12  # Hermite coefficients kept
-_STEPS = (0.25, 0.125, 0.03125)
-_AT_ONCE = 8192  # sites
-_DRAWN = 128  # sites seen with all others
-_AMONG = 400  # sites whose triples are looked at
-_FAR = 4.5  # standard deviations beyond which the sums stay as they are
-_BLOCK = 1 << 22
-_CACHEFUL = 2048  # rows of a grid
+_ORDER = 12  # highest order of the Hermite coefficients
+_STEPS = (0.25, 0.125, 0.03125)  # steps of the grid of a site, tried in turn
+_AT_ONCE = 8192  # sites at a time
+_DRAWN = 128  # sampled sites that are paired with all others
+_AMONG = 400  # sites among which triples are summed
+_FAR = 4.5  # standard deviations beyond which the sums are constant
+_BLOCK = 1 << 22  # numbers in memory at a time
+_CACHEFUL = 2048  # rows of a grid that stay in cache
 
 
 class LargeCorrected(Corrected):
-    """Sites by their coefficients alone."""
+    """The expansion with only the Hermite coefficients of the sites in memory."""
 
     @property
     def nearer(self) -> bool:
-        """Whether it is trusted: its error is an estimate from some of the sites."""
+        """The same as ``trusted``, because the error is estimated from a sample of the sites."""
         return self.trusted
 
     def _prepare(self, observed: Observed, groups: Lines) -> None:
@@ -57,7 +58,7 @@ class LargeCorrected(Corrected):
         return 0.25 * np.arange(-32, 33)
 
     def _own(self, sites: np.ndarray) -> np.ndarray:
-        """gt on the grid of some sites (M, 65)."""
+        """gt of some sites on the grid (M, 65)."""
         out = np.empty((sites.size, self._x.size))
         for i in range(0, sites.size, _AT_ONCE):
             rows, start = self._groups.rows_of(sites[i : i + _AT_ONCE])
@@ -67,17 +68,17 @@ class LargeCorrected(Corrected):
         return out
 
     def _summed(self, A: np.ndarray, own: np.ndarray | float = 0.0) -> np.ndarray:
-        """own - x^2/2 + sum_k A_k he_k(x) (T, M), a cacheful of rows at a time."""
+        """own - x^2/2 + sum_k A_k he_k(x) (T, M), in blocks of rows that stay in cache."""
         he, out = hermite(np.clip(self._x, -_FAR, _FAR), TERMS - 1)[1:], np.empty((A.shape[0], self._x.size))
         for i in range(0, A.shape[0], _CACHEFUL):
             rows = slice(i, i + _CACHEFUL)
             others = A[rows, 1:] @ he
-            mine = own[rows] if isinstance(own, np.ndarray) else own
-            out[rows] = held(self._x, mine - 0.5 * self._x**2 + 0.0 * others, others)
+            gt = own[rows] if isinstance(own, np.ndarray) else own
+            out[rows] = held(self._x, gt - 0.5 * self._x**2 + 0.0 * others, others)
         return out
 
     def _of_sites(self) -> np.ndarray:
-        """A (n, TERMS) of the sites."""
+        """The sums A (n, TERMS) for the sites."""
         raise NotImplementedError
 
     @cached_property
@@ -99,7 +100,7 @@ class LargeCorrected(Corrected):
         return MarginalGrid(h, np.sqrt(rho), self._x, out)
 
     def _sums(self, rows: Callable[[np.ndarray], Design], variance: np.ndarray) -> np.ndarray:
-        """A (M, TERMS) of new rows of W, some at a time, by their correlations with every site."""
+        """The sums A (M, TERMS) for new rows of W, from their correlations with every site, some rows at a time."""
         M, step = variance.size, max(1, _BLOCK // self.n_sites)
         out = np.zeros((M, TERMS))
         for i in range(0, M, step):
@@ -108,7 +109,7 @@ class LargeCorrected(Corrected):
         return out
 
     def _powers(self, R: np.ndarray) -> np.ndarray:
-        """sum_m R_tm^k c_km (T, TERMS) of targets by their correlations with the sites (T, n)."""
+        """sum_m R_tm^k c_km (T, TERMS) for targets with correlations R (T, n) with the sites."""
         out, power = np.zeros((R.shape[0], TERMS)), np.ones_like(R)
         for k in range(1, TERMS):
             power *= R
@@ -120,7 +121,7 @@ class LargeCorrected(Corrected):
 
 
 class LocalCorrected(LargeCorrected):
-    """Under a sparse prior: pairs of neighbours."""
+    """The expansion under a sparse prior, with pairs of neighbouring sites."""
 
     method = "neighbours"
 
@@ -135,22 +136,22 @@ class LocalCorrected(LargeCorrected):
 
     @cached_property
     def _latents(self) -> MarginalGrid:
-        """Latents that a site sees alone are that site; the others by their neighbours."""
+        """Marginals of the latents; a latent that is the only one of a site has the marginal of that site."""
         post = self._posterior
         mean, variance = (to_numpy(v) for v in (post.latent_mean, post.latent_variance))
         log_p = self._summed(self._near.of_latents)
         W = self._correlations.covariances.design
         alone = np.flatnonzero(np.diff(W.indptr) == 1)
         entry = W.indptr[alone]
-        mine = self._summed(self._near.of_sites[alone], self._own(alone))
+        of_sites = self._summed(self._near.of_sites[alone], self._own(alone))
         turned = W.data[entry] < 0.0
-        mine[turned] = mine[turned, ::-1]
-        log_p[W.indices[entry]] = mine
+        of_sites[turned] = of_sites[turned, ::-1]
+        log_p[W.indices[entry]] = of_sites
         return MarginalGrid(mean, np.sqrt(variance), self._x, log_p)
 
 
 class TallCorrected(LargeCorrected):
-    """Under few features: some sites with all others, coefficients in passes over the rows."""
+    """The expansion under few features, with a sample of sites paired with all others in passes over the rows."""
 
     method = "drawn sites"
 
@@ -179,7 +180,7 @@ class TallCorrected(LargeCorrected):
     def _with_all(
         self, seeds: np.ndarray, others: np.ndarray | slice = slice(None)
     ) -> Iterator[tuple[slice, np.ndarray]]:
-        """R of sites, some at a time, with the seeds (M, S)."""
+        """Yield the correlations (M, S) of sites with the sampled ones, some sites at a time."""
         covariances, scale = self._correlations.covariances, self._correlations.scale
         V = covariances.by_weights(seeds) * scale[seeds]
         rows = np.arange(self.n_sites)[others]
@@ -189,7 +190,7 @@ class TallCorrected(LargeCorrected):
             yield which, np.clip(R, -1.0, 1.0)
 
     def _scaled_triples(self) -> float:
-        """From triples among some sites, times how many more there are."""
+        """The contribution of triples, extrapolated from the triples among some sites."""
         few = min(_AMONG, self.n_sites)
         some = np.random.default_rng(1).choice(self.n_sites, few, replace=False)
         R = next(self._with_all(some, some))[1]

@@ -1,12 +1,12 @@
-"""Pairs of very many sites under a sparse prior: neighbours in its graph, a few solves for all of them.
+"""Pairs of very many sites under a sparse prior: neighbours in its graph, with few linear solves for all of them.
 
-Columns of Vt die out with distance. Seeds that are far apart share one solve, V W' (sum of +-e_n), and every site reads
-its covariance with the seed nearest to it. Colours of the graph (more than three reaches apart, so that what other
-seeds add, at random signs, is small) make each site a seed once. How far to reach is read off a few columns solved by
-themselves, which also say what is left beyond and what other seeds did: the mean of the first is added, times N, and
-its standard error and the size of the second are part of the error.
-Latents that touch a good part of all rows (an intercept, a covariate) are no neighbours: what a pair shares through
-them alone is left out; it is about 1/N of a correlation.
+Columns of Vt decay with distance in the graph. Seeds that are far apart share one solve, V W' (sum of +-e_n), and every
+site reads its covariance with the nearest seed. A colouring of the graph makes each site a seed once; seeds of one
+colour are more than three times the reach apart and have random signs, so that other seeds add little. A few columns,
+each solved separately, give the reach, the sum beyond the reach, and the contribution of other seeds. The mean sum
+beyond the reach is added, times N; its standard error and the contribution of other seeds are part of the error.
+Latents that touch a large part of all rows (an intercept, a covariate) do not make neighbours. The correlation that a
+pair has only through them is neglected; it is about 1/N.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .pairs import triples_among
 from .sites import Correlations
 
 TERMS = 5  # he_0, ..., he_4 of a log density
-_PROBES = 12  # columns solved by themselves
-_ENOUGH = 0.01  # of the pairs' sum that may lie beyond the reach
-_NOTHING = 1e-6  # of a correlation
-_SOLVES = 96  # at most, for all sites
+_PROBES = 12  # columns that are solved separately
+_ENOUGH = 0.01  # largest share of the pairs' sum beyond the reach
+_NOTHING = 1e-6  # correlations below are neglected
+_SOLVES = 96  # most solves for all sites
 _PATCH = 200  # sites of a patch
-_AT_ONCE = 8  # right sides of a solve, at least,
-_HELD = 1 << 16  # and as many as make so many numbers
+_AT_ONCE = 8  # fewest right-hand sides of a solve;
+_HELD = 1 << 16  # more are used up to so many numbers
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """sum of log(1 + u) over pairs, its standard error; sums of R^k c_k (n, TERMS) and (L, TERMS)."""
+    """Sum of log(1 + u) over pairs, its error, and sums of R^k c_k of sites (n, TERMS) and latents (L, TERMS)."""
 
     total: float
     error: float
@@ -41,7 +41,7 @@ class Neighbours:
 
 
 class Graph:
-    """The latents but for those that touch very many others, and the home of each site among them."""
+    """The graph of the latents without hubs, which touch very many others, and the home latent of each site."""
 
     def __init__(self, correlations: Correlations) -> None:
         n, covariances = correlations.groups.n, correlations.covariances
@@ -60,7 +60,7 @@ class Graph:
         rows = np.repeat(np.arange(n), np.diff(self.W.indptr))
         some = local[self.W.indices] & (self.W.data != 0.0)
         self.home = np.full(n, -1, dtype=np.int64)
-        self.home[rows[some][::-1]] = self.W.indices[some][::-1]  # the first of each row
+        self.home[rows[some][::-1]] = self.W.indices[some][::-1]  # the first such latent of each row
         at, inverse = np.unique(self.home, return_inverse=True)
         order = np.argsort(inverse, kind="stable")
         counts = np.bincount(inverse, minlength=at.size)
@@ -68,7 +68,7 @@ class Graph:
         self.rank[order] = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
 
     def distances(self, start: int, most: int) -> np.ndarray:
-        """Edges from a node, ``most`` + 1 beyond."""
+        """Distances in edges from a node; ``most`` + 1 for those farther away."""
         out = np.full(self.indptr.size - 1, most + 1)
         out[start], front = 0, np.array([start])
         for d in range(1, most + 1):
@@ -81,7 +81,7 @@ class Graph:
 
 
 def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
-    """The pairs of sites with Hermite coefficients c (n, K)."""
+    """Sum over the pairs of neighbouring sites with Hermite coefficients c (n, K)."""
     from . import _kernels as kernels
 
     graph, part, scale = Graph(correlations), correlations.covariances.part, correlations.scale
@@ -104,7 +104,7 @@ def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
             kernels.nearest(graph.indptr, graph.indices, graph.home[seeds[own]], reach, label, queue)
             kernels.site_sums(label, *rows, z[j], sign[own], seeds[own], scale, c, sums, of_sites)
             kernels.latent_sums(label, z[j], sign[own], seeds[own], scale, latent_scale, c, of_latents)
-    for i in range(0, graph.hubs.size, _AT_ONCE):  # latents that touch very many rows: with all sites
+    for i in range(0, graph.hubs.size, _AT_ONCE):  # hubs: from their correlations with all sites
         hubs = graph.hubs[i : i + _AT_ONCE]
         b = np.zeros((L, hubs.size))
         b[hubs, np.arange(hubs.size)] = 1.0
@@ -113,16 +113,16 @@ def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
         for k in range(1, TERMS):
             power *= R
             of_latents[hubs, k] = c[:, k] @ power
-    far = beyond[:, reach] / 2.0  # each pair is seen from both of its ends
+    far = beyond[:, reach] / 2.0  # each pair is counted from both ends
     total = 0.5 * float(sums[0]) + n * float(far.mean())
-    off = (within[:, reach] - np.sum(c[probes, 1:TERMS] * of_sites[probes, 1:], axis=1)) / 2.0  # what other seeds did
+    off = (within[:, reach] - np.sum(c[probes, 1:TERMS] * of_sites[probes, 1:], axis=1)) / 2.0  # error by other seeds
     error = 0.5 * float(sums[1]) + _ENOUGH * abs(total) + n * abs(float(off.mean()))
     error += n * float(far.std(ddof=1) + off.std(ddof=1)) / float(np.sqrt(far.size))
     return Neighbours(total, error, of_sites, of_latents)
 
 
 def _seeds(graph: Graph, colour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sites of one colour and rank, set after set, with random signs; where each set starts, and the end."""
+    """Sets of sites of one colour and rank, one after the other, with random signs; and the start of each set."""
     seen = np.flatnonzero(graph.home >= 0)
     key = colour[graph.home[seen]] * (graph.rank.max() + 1) + graph.rank[seen]
     order = np.argsort(key, kind="stable")
@@ -135,9 +135,9 @@ def _seeds(graph: Graph, colour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 
 
 def patch_triples(correlations: Correlations, c: np.ndarray) -> float:
-    """What triples may add, from one patch of neighbouring sites, times how many such patches there are.
+    """Estimate the contribution of triples from one patch of neighbouring sites, times the number of such patches.
 
-    Its covariance is that of the latents around it by themselves, those farther away held where they are.
+    The covariance of the patch is that of the latents around it, given the latents farther away.
     """
     graph, factor = Graph(correlations), correlations.covariances.factor
     P = factor.pattern
@@ -158,9 +158,9 @@ def patch_triples(correlations: Correlations, c: np.ndarray) -> float:
 def _probed(
     graph: Graph, part: Factorisation, scale: np.ndarray, c: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Some sites, sums of log(1 + u) of them with all others beyond each reach (probes, reaches), and of u within it.
+    """Sampled sites with their sums of log(1 + u) beyond each reach (probes, reaches), and sums of u within it.
 
-    The latter of the first terms of u, which sums over neighbours have too.
+    The sums within use only the first terms of u, like the sums over neighbours.
     """
     n, most = scale.size, _SOLVES // 2
     probes = np.random.default_rng(0).choice(np.flatnonzero(graph.home >= 0), _PROBES, replace=n < _PROBES)
@@ -184,7 +184,7 @@ def _probed(
 
 
 def _reach(graph: Graph, beyond: np.ndarray) -> tuple[int, np.ndarray]:
-    """How far neighbours reach, and colours more than three times that apart, in at most ``_SOLVES`` solves."""
+    """The reach of neighbours, and a colouring with more than three times this distance, for few solves."""
     from . import _kernels as kernels
 
     left, whole = np.abs(beyond.mean(axis=0)), np.abs(beyond[:, 0].mean()) + 1e-300

@@ -1,16 +1,17 @@
-"""The cluster expansion of log E_q prod exp gt_n: single sites, pairs by Mehler's formula, and triples as its error.
+"""The cluster expansion of log E_q prod exp gt_n: single sites, pairs by Mehler's formula, and triples as the error.
 
     log E ~ sum_n log z_n + sum_{n<m} log(1 + u_nm),     u_nm = sum_{k>=1} R_nm^k c_kn c_km
     p(x_i) ~ phi(x_i) prod_m f_m(x_i),                   f_m(x) = E[exp gt_m | x_i = x] / z_m
 
-f_m is 1 + sum_k R^k c_km he_k(x); a site that is x_i itself has f = exp gt / z. Where the terms in k do not die out, a
-pair is integrated as it stands. What three sites may add is the error, to fourth order in their coefficients:
+f_m is 1 + sum_k R^k c_km he_k(x); the site of x_i itself has f = exp gt / z. If the series in k does not converge fast,
+a pair is integrated numerically. The error is the contribution of triples, to fourth order in their coefficients:
 
     U = sum over a, b, d >= 0 of R_nm^a R_np^b R_mp^d c_{a+b,n} c_{a+d,m} c_{b+d,p}
         sqrt((a+b)! (a+d)! (b+d)!) / (a! b! d!)
     triples ~ sum_{n<m<p} (U - u_nm u_np - u_nm u_mp - u_np u_mp)
 
-Chains of two edges need O(N^2), triangles two products of N x N matrices; with many sites the third is drawn at random.
+Chains of two edges cost O(N^2), triangles two products of N x N matrices; with many sites the third site of a triangle
+is sampled.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ import numpy as np
 
 from .sites import Block, Correlations, Sites, hermite
 
-_TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
-_MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
-_SURE = 2.0  # nats of decay, two standard deviations, up to which the product of the others is taken as it is
+_TOL = 1e-8  # largest truncation error of the series of a pair; that of all pairs is at most 1e-5
+_MARGINAL = 1e-6  # the same for a factor of a density; that of all factors is at most 1e-4
+_SURE = 2.0  # nats of decay (two standard deviations) up to which the product of the other factors is used unchanged
 _REACH = 14.0  # standard deviations that the grid of a marginal covers at least
-_DEAD = 1e-13  # probability: the grid goes on where a site has more of its own
-_SMALL = 40  # sites up to which every factor of a density is integrated
-_FAR = 6.0  # standard deviations beyond which a factor stays as it is
-_FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
-_MOST = 200_000  # pairs integrated as they stand
-_NODES = 24
-_TRIPLE_ORDER = 4
-WORK, ROUGH = 5e8, 1e7  # multiplications spent on triangles; enough to tell whether they count
-_TRIANGLES = (((1, 1, 1), 1), ((2, 1, 1), 3), ((3, 1, 1), 3), ((1, 2, 2), 3), ((2, 2, 2), 1))  # (a, b, d), how often
+_DEAD = 1e-13  # the grid also covers points where a site has a larger probability of its own
+_SMALL = 40  # number of sites up to which every factor of a density is integrated numerically
+_FAR = 6.0  # standard deviations beyond which a factor is constant
+_FLOOR = 0.05  # a factor whose series gives less is integrated numerically
+_MOST = 200_000  # most pairs that are integrated numerically
+_NODES = 24  # Gauss-Hermite nodes
+_TRIPLE_ORDER = 4  # order of the triples in the coefficients
+WORK, ROUGH = 5e8, 1e7  # multiplications for triangles; the second is enough to decide whether they matter
+_TRIANGLES = (((1, 1, 1), 1), ((2, 1, 1), 3), ((3, 1, 1), 3), ((1, 2, 2), 3), ((2, 2, 2), 1))  # (a, b, d), multiplicity
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """sum of log(1 + u), what the series left out, the smallest 1 + u."""
+    """Sum of log(1 + u) over pairs, the truncation error of the series, and the smallest 1 + u."""
 
     total: float
     left_out: float
@@ -59,7 +60,7 @@ def gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
 
 
 def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None = None) -> Pairs:
-    """The pairs of all sites; ``label`` (n,): clusters, whose own pairs are left out."""
+    """Sum over all pairs of sites; ``label`` (n,): clusters, whose internal pairs are left out."""
     from . import _kernels as kernels
 
     sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
@@ -83,7 +84,7 @@ def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None 
 
 
 def _places(sites: Sites) -> tuple[np.ndarray, int]:
-    """Every other point of the grid, or of a finer one that step which a marginal needs."""
+    """The grid of marginals: every other point of the sites' grid, or every fourth of a finer one; and this stride."""
     every = 2 if sites.step > 0.1 else 4
     return np.ascontiguousarray(sites.x[::every]), every
 
@@ -94,7 +95,7 @@ Finish = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # R (T, n),
 def log_densities(
     sites: Sites, blocks: Iterable[Block], size: int, finish: Finish | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x (M,) and log densities (size, M) of unknowns by their correlations with the sites."""
+    """The grid x (M,) and log densities (size, M) of unknowns, from blocks of their correlations with the sites."""
     from . import _kernels as kernels
 
     x, every = _places(sites)
@@ -116,9 +117,10 @@ def log_densities(
 
 
 def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """own + others (T, M), where others stay as they are once they take more than half of the decay of own.
+    """own + others (T, M), where ``others`` is held constant beyond the point where it offsets half the decay of own.
 
-    The product of f_m leaves out how the others hang together given x: far out it may grow faster than own decays.
+    The product of the f_m neglects the dependence of the other sites given x, so that far out it may grow faster than
+    ``own`` decays.
     """
     at, rows = own.argmax(axis=1), np.arange(own.shape[0])
     decay = own[rows, at][:, None] - own
@@ -132,7 +134,7 @@ def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 class Triples(NamedTuple):
-    """|chains| + |triangles|, in nats, and the sum of |order| over the orders (a, b, d): orders may cancel."""
+    """|chains| + |triangles|, in nats, and the sum of absolute values over the orders (a, b, d), which may cancel."""
 
     total: float
     orders: float
@@ -146,9 +148,9 @@ class Triples(NamedTuple):
 def triples_of(
     sites: Sites, correlations: Correlations, work: float = WORK, label: np.ndarray | None = None
 ) -> Triples:
-    """Of all sites; with less ``work`` than all triangles take, from some of them.
+    """The contribution of triples of sites; from a sample of them if all triangles take more than ``work``.
 
-    ``label`` (n,): clusters of sites; correlations within them do not count.
+    ``label`` (n,): clusters of sites, within which correlations are ignored.
     """
     n, c = sites.log_z.size, sites.c
     label = np.arange(n) if label is None else label
@@ -162,14 +164,14 @@ def triples_of(
 
 
 def triples_among(c: np.ndarray, R: np.ndarray) -> float:
-    """The same of a few sites by their correlations (n, n)."""
+    """The contribution of triples among a few sites with correlations R (n, n)."""
     label = np.arange(R.shape[0])
     apart = _apart(R, label, label)
     return Triples.of(_block(apart, (apart, apart), c, c, c, 1.0)).total
 
 
 def _apart(R: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """R without what sites of one label share."""
+    """R with 0 for pairs of sites of one label."""
     return np.where(rows[:, None] == columns, 0.0, R)
 
 
@@ -181,12 +183,12 @@ def _block(
     third: np.ndarray,
     weight: float,
 ) -> np.ndarray:
-    """Chains with their middle in some rows, triangles with a corner there, of each order.
+    """Chains with their middle in some rows and triangles with a corner there, for each order.
 
-    R (rows, n); ``drawn``: correlations of these rows, and of all sites, with the third ones.
-    own, c, third: coefficients of the rows, of all sites, of the third ones.
+    R (rows, n); ``drawn``: correlations of these rows, and of all sites, with the sampled third sites.
+    own, c, third: coefficients of the rows, of all sites, and of the third sites.
     """
-    mine, every = drawn
+    of_rows, every = drawn
     power = [np.ones((1, 1)), R]
     for _ in range(1, _TRIPLE_ORDER):
         power.append(power[-1] * R)
@@ -197,7 +199,7 @@ def _block(
             middle = sqrt(comb(a + b, a)) * own[:, a + b] - own[:, a] * own[:, b]
             both = reach[a] * reach[b] - power[a + b] @ (c[:, a] * c[:, b])
             orders.append(0.5 * float(np.sum(middle * both)))
-    made = {b: (mine**b * third[:, 2 * b]) @ (every**b).T for b in (1, 2)}
+    made = {b: (of_rows**b * third[:, 2 * b]) @ (every**b).T for b in (1, 2)}
     for (a, b, d), times in _TRIANGLES:
         size = sqrt(factorial(a + b) * factorial(a + d) * factorial(b + d)) / (
             factorial(a) * factorial(b) * factorial(d)

@@ -1,4 +1,4 @@
-"""A posterior whose marginals are densities on grids: what all that go beyond the Gaussian share."""
+"""A posterior whose marginals are densities on grids: the common base of the corrected posteriors."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .group_nodes import NodeSizes
 from .sites import GaussianFit, counted
 
 Moments = tuple[np.ndarray, np.ndarray]  # means and variances under q
-Like = tuple[str, NodeSizes | None]  # the method of a correction, and the sizes of its nodes where groups have some
+Like = tuple[str, NodeSizes | None]  # the method of a correction, and the sizes of its nodes if it has groups
 
 
 class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
     """Answers from the grids of eta, ``_grid``, and of the latents, ``_latents``."""
 
-    leaves_one_out = True  # whether ``loo()`` answers
-    carries = True  # whether it is interpolated between theta
+    leaves_one_out = True  # whether ``loo()`` is available
+    carries = True  # whether it can be interpolated between theta
     _fit: GaussianFit
     _posterior: Posterior
-    _last: tuple[NewRows, MarginalGrid, Moments] | None = None  # rows that were asked for, with their marginals
+    _last: tuple[NewRows, MarginalGrid, Moments] | None = None  # the last new rows, with their marginals
 
     method: str
 
     @property
     def like(self) -> Like:
-        """What a correction at a theta nearby should be like."""
+        """Method and sizes of nodes for a correction at a nearby theta."""
         return self.method, None
 
     @property
@@ -46,11 +46,11 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
 
     @property
     def lower_bound(self) -> float:
-        """Of log p(y); minus infinity where ``log_evidence`` is none."""
+        """Lower bound on log p(y); minus infinity if ``log_evidence`` is not a bound."""
         return -np.inf
 
     def as_solution(self) -> Any:
-        """What ``Family.gradient`` reads for the slopes of ``log_evidence``; None where they are not known."""
+        """The object from which ``Family.gradient`` computes the gradient of ``log_evidence``, or None."""
         return None
 
     @property
@@ -62,9 +62,9 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
         return GridMarginals(self._latents, self._like)
 
     def grid_at(self, new: NewRows) -> tuple[MarginalGrid, Moments]:
-        """The grid of ``marginals_at`` and q's moments, kept until other rows are asked for.
+        """The grid of ``marginals_at`` and the moments of q, cached for the last rows.
 
-        Many interpolations read the same.
+        Several interpolations read the same rows.
         """
         if self._last is None or not _same(self._last[0], new):
             self._last = new, self.marginals_at(new).grid, moments_at(self._posterior, new)
@@ -75,12 +75,12 @@ class PosteriorOnGrids(GridAnswers, AnswersAtNewRows[GridMarginals]):
         return super().predictive(self._fit.likelihood if likelihood is None else likelihood)
 
     def loo(self) -> CorrectedLeaveOneOut:
-        """Leave-one-out densities (CPO) and probabilities (PIT), from these marginals; nothing is refitted."""
+        """Leave-one-out densities (CPO) and probabilities (PIT) from these marginals, without refitting."""
         return self._left_out[0]
 
     @cached_property
     def _left_out(self) -> tuple[CorrectedLeaveOneOut, LeaveOneOut]:
-        """And that of q."""
+        """The leave-one-out predictions from these marginals and from q."""
         fit = self._fit
         rows: dict[str, Any] = {key: to_numpy(value) for key, value in fit._rows.items()}
         plain = gaussian(fit.likelihood, fit.posterior, fit.y)
@@ -93,7 +93,7 @@ def moments_at(posterior: Posterior, new: NewRows) -> Moments:
 
 
 def _same(a: NewRows, b: NewRows) -> bool:
-    """Whether two requests by a design are for the same rows."""
+    """Whether two requests are for the same rows."""
     if not (np.array_equal(a.offset, b.offset) and np.array_equal(a.extra_variance, b.extra_variance)):
         return False
     if a.design is b.design:

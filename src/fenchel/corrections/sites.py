@@ -1,14 +1,14 @@
-"""What q leaves of each likelihood, and how these sites are correlated under q.
+"""Sites: the log-likelihoods minus their Gaussian approximation in q, and the correlations of sites under q.
 
     gt_n(x) = log p(y_n|eta) + f_n - t_n(x) - lam_n rho_n/2,     x = (eta - h_n) / sqrt(rho_n) ~ N(0, 1) under q
-    t_n     = -alpha_n sqrt(rho_n) x - lam_n rho_n x^2 / 2                      the site of q itself
+    t_n     = -alpha_n sqrt(rho_n) x - lam_n rho_n x^2 / 2                      the Gaussian site of q
     z_n = E exp gt_n,     c_kn = E[exp(gt_n) he_k(x)] / z_n,     he_k = He_k / sqrt(k!),     R = corr(W V W')
 
-With f_n the bound that the elbo has in place of E[-log p], log p(y) - elbo = log E_q prod exp gt_n holds for every q,
-at its optimum or not, exact or bounded. Observations along one line of the latents are one site, with the sum of their
-log densities. Averages are sums over an even grid of x: for smooth functions that die out at both ends they converge
-faster than any power of its step. The step is halved, and the reach doubled, until nothing moves; gt grows like
-lam rho x^2/2 where a likelihood is flat, and lam rho < 1.
+Here f_n is the bound that the elbo uses in place of E[-log p]. log p(y) - elbo = log E_q prod exp gt_n holds for every
+q, whether at the optimum or not and whatever the bound. Observations that see the latents along the same line are one
+site, with the sum of their log densities. Expectations are sums over an even grid of x, which converge faster than any
+power of the step for smooth functions that vanish at both ends. The step is reduced and the width doubled until the
+sums are constant. Where a likelihood is flat, gt grows like lam rho x^2/2, and lam rho < 1.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from ..priors.base import NewRows
 from ..priors.predictors import new_rows
 from ..priors.row_covariances import Lines, RowCovariances
 
-K = 32  # Hermite coefficients kept
-STEPS = (0.125, 0.03125)
-_REACHES = (14.0, 28.0, 56.0, 112.0)
-_DEAD = 45.0  # nats below the largest value of phi exp gt at which its tail no longer counts
-_SETTLED = 1e-9  # of log z between a grid and every other point of it
-_NEARLY = 1e-3  # the same for a likelihood with a kink: the whole grid is then four times closer
-_BLOCK = 1 << 21  # numbers held at a time
-_CORRELATIONS_AT_ONCE = 1 << 22  # numbers of R held at a time
+K = 32  # highest order of the Hermite coefficients
+STEPS = (0.125, 0.03125)  # steps of the grid, tried in turn
+_REACHES = (14.0, 28.0, 56.0, 112.0)  # half widths of the grid, tried in turn
+_DEAD = 45.0  # nats below the maximum of phi exp gt at which its tail is negligible
+_SETTLED = 1e-9  # largest relative difference of z between a grid and every other point of it
+_NEARLY = 1e-3  # the same for a likelihood with a kink; the error of the whole grid is then four times smaller
+_BLOCK = 1 << 21  # numbers in memory at a time
+_CORRELATIONS_AT_ONCE = 1 << 22  # numbers of R in memory at a time
 
-Block = tuple[np.ndarray, np.ndarray]  # some unknowns (T,), and their R with all sites (T, n)
+Block = tuple[np.ndarray, np.ndarray]  # indices of some unknowns (T,), and their R with all sites (T, n)
 
 
 class EvidenceRange(Protocol):
-    """log p(y) lies between the two, proved."""
+    """Proved lower and upper bounds on log p(y)."""
 
     @property
     def lower(self) -> float: ...
@@ -51,7 +51,7 @@ class EvidenceRange(Protocol):
 
 
 class GaussianFit(Protocol):
-    """What is read of a solution."""
+    """The part of a solution that corrections read."""
 
     elbo: float
 
@@ -68,7 +68,7 @@ class GaussianFit(Protocol):
 
 
 def contradicted(fit: GaussianFit, value: float, error: float) -> str | None:
-    """Why an estimate of log p(y) is wrong: proved bounds of the fit exclude it, by more than its own error."""
+    """Why an estimate of log p(y) is wrong; None unless it is outside of proved bounds by more than its error."""
     proved = fit.proved_bounds
     if proved is None or proved.lower - error <= value <= proved.upper + error:
         return None
@@ -77,11 +77,11 @@ def contradicted(fit: GaussianFit, value: float, error: float) -> str | None:
 
 @dataclass(frozen=True)
 class Observed:
-    """The observations of a fit with one predictor each, as q sees them: arrays (N,)."""
+    """The observations of a fit with one predictor each, with their moments and sites under q: arrays (N,)."""
 
     likelihood: Likelihood
     rows: Rows
-    times: np.ndarray  # how often each counts: its weight but for the likelihood's own, such as a number of trials
+    times: np.ndarray  # weights without the likelihood's own, such as a number of trials
     h: np.ndarray
     rho: np.ndarray
     alpha: np.ndarray
@@ -92,12 +92,12 @@ class Observed:
         return Observed(self.likelihood, slice_rows(self.rows, index), *(v[index] for v in own))
 
     def bound(self) -> np.ndarray:
-        """f_n, weighted (N,): what stands for E[-log p] in the elbo."""
+        """Weighted f_n (N,): the bound on E[-log p] in the elbo."""
         f = np.asarray(self.likelihood.objective.f(self.h[:, None], self.rho[:, None], self.rows))
         return np.asarray(self.rows["weight"]) * f
 
     def left(self, x: np.ndarray, sign: np.ndarray, constant: np.ndarray) -> np.ndarray:
-        """gt (N, M) at x (M,) or (N, M), which is that of a group: times ``sign`` it is the row's own."""
+        """gt (N, M) at x (M,) or (N, M), the coordinate of the site; ``sign`` times x is the row's coordinate."""
         t = np.sqrt(self.rho)[:, None] * (sign[:, None] * x)
         with np.errstate(all="ignore"):
             log_p = np.asarray(self.likelihood.log_density(self.h[:, None] + t, self.rows))
@@ -117,14 +117,14 @@ def observations(solution: GaussianFit) -> Observed:
 
 
 def counted(solution: GaussianFit) -> np.ndarray:
-    """How often each observation counts (N,): its weight but for the likelihood's own, such as a number of trials."""
+    """Weights of the observations (N,), without the likelihood's own, such as a number of trials."""
     own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])
     return np.asarray(to_numpy(solution._rows["weight"]) / np.where(own > 0.0, own, 1.0))
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Merged observations. log_z (n,); c (n, K + 1) with c_0 = 1; gt (n, M) on the grid x."""
+    """Observations merged into sites: log_z (n,), c (n, K + 1) with c_0 = 1, and gt (n, M) on the grid x."""
 
     observed: Observed
     groups: Lines
@@ -132,27 +132,27 @@ class Sites:
     gt: np.ndarray
     log_z: np.ndarray
     c: np.ndarray
-    settled: bool  # whether the averages no longer moved with the grid, or hardly so
+    settled: bool  # whether the expectations are accurate on this grid
 
     @property
     def step(self) -> float:
         return float(self.x[1] - self.x[0])
 
     def tilted(self, every: int = 1) -> np.ndarray:
-        """Probabilities (n, M) of the site's own distribution phi exp gt / z on the grid."""
+        """Probabilities (n, M) of the tilted distribution phi exp gt / z of each site on the grid."""
         log_f = self.gt[:, ::every] - 0.5 * self.x[::every] ** 2
         f = np.exp(log_f - log_f.max(axis=1, keepdims=True))
         return f / f.sum(axis=1, keepdims=True)
 
     def exactly(self, site: int, x: np.ndarray) -> np.ndarray:
-        """gt of one site at any places (M,)."""
+        """gt (M,) of one site at any x (M,), not interpolated."""
         own = np.flatnonzero(self.groups.of == site)
         some = self.observed.take(own)
         return some.left(x, self.groups.sign[own], some.bound() - 0.5 * some.lam * some.rho).sum(axis=0)
 
 
 def sites_of(observed: Observed, groups: Lines, steps: tuple[float, ...] = STEPS, order: int = K) -> Sites:
-    """All sites on one grid, as fine and as wide as the worst of them needs; c up to ``order``."""
+    """Compute all sites on one grid, as fine and as wide as the most demanding site needs; c up to ``order``."""
     constant = observed.bound() - 0.5 * observed.lam * observed.rho
     for reach in _REACHES:
         for step in steps:
@@ -168,14 +168,14 @@ def sites_of(observed: Observed, groups: Lines, steps: tuple[float, ...] = STEPS
 
 
 def _on_grid(observed: Observed, groups: Lines, constant: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """gt of every group (n, M): its members' added up, some rows at a time."""
+    """gt of every site (n, M), the sum over its observations, some rows at a time."""
     out = np.zeros((groups.n, x.size))
     step = max(1, _BLOCK // x.size)
     for i in range(0, observed.h.size, step):
         rows = slice(i, i + step)
         left = observed.take(rows).left(x, groups.sign[rows], constant[rows])
         of = groups.of[rows]
-        if groups.n < observed.h.size:  # those of a group one after the other, then added up
+        if groups.n < observed.h.size:  # sort the rows by site, then add them up
             by = np.argsort(of, kind="stable")
             of, start = np.unique(of[by], return_index=True)
             left = np.add.reduceat(left[by], start, axis=0)
@@ -184,7 +184,7 @@ def _on_grid(observed: Observed, groups: Lines, constant: np.ndarray, x: np.ndar
 
 
 def _checked(gt: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float, bool]:
-    """log z (n,), how far half of the grid is from it, whether a tail is cut off."""
+    """log z (n,), the largest relative error of half of the grid, and whether a tail is cut off."""
     log_f = gt - 0.5 * x * x
     top = log_f.max(axis=1, keepdims=True)
     f = np.exp(log_f - top)
@@ -196,13 +196,13 @@ def _checked(gt: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float, bool]:
 
 
 def coefficients(gt: np.ndarray, log_z: np.ndarray, x: np.ndarray, order: int = K) -> np.ndarray:
-    """c_k (n, order + 1) from gt on the grid: one product with the polynomials."""
+    """Hermite coefficients c_k (n, order + 1) from gt on the grid."""
     f = np.exp(gt - 0.5 * x * x - log_z[:, None] + np.log((x[1] - x[0]) / np.sqrt(2.0 * np.pi)))
     return np.asarray(f @ hermite(x, order).T)
 
 
 def hermite(x: np.ndarray, order: int = K) -> np.ndarray:
-    """he_k(x) (order + 1, M), of norm 1 under N(0, 1)."""
+    """Hermite polynomials he_k(x) (order + 1, M), normalised under N(0, 1)."""
     out = np.empty((order + 1, x.size))
     out[0], out[1] = 1.0, x
     for k in range(1, order):
@@ -211,9 +211,9 @@ def hermite(x: np.ndarray, order: int = K) -> np.ndarray:
 
 
 class Correlations:
-    """R between the sites (groups of the active rows) and anything else."""
+    """Correlations R under q between the sites and other unknowns."""
 
-    _whole: np.ndarray | None = None  # R of all sites, while it is held
+    _whole: np.ndarray | None = None  # R of all sites, within ``held``
 
     def __init__(self, posterior: Posterior, groups: Lines) -> None:
         self.posterior, self.groups = posterior, groups
@@ -222,7 +222,7 @@ class Correlations:
 
     @cached_property
     def covariances(self) -> Any:
-        """Covariances with the sites: of the active rows, or where the latents are the predictors of all rows."""
+        """Covariances with the sites: of active rows, or of all rows if the latents are the predictors."""
         post, first = self.posterior, self.groups.first
         if post.factor.own_latents:
             return post.factor.row_covariances(first)
@@ -230,7 +230,7 @@ class Correlations:
 
     @contextmanager
     def held(self, most: int) -> Iterator[np.ndarray | None]:
-        """R of all sites (n, n), held while several read it; None where there are more sites than ``most``."""
+        """R of all sites (n, n), in memory within this context; None with more sites than ``most``."""
         self._whole = self.of_sites(np.arange(self.groups.n)) if self.groups.n <= most else None
         try:
             yield self._whole
@@ -238,7 +238,7 @@ class Correlations:
             self._whole = None
 
     def between(self) -> Iterator[Block]:
-        """R between sites, some rows of it at a time."""
+        """Yield R between the sites, some rows at a time."""
         n = self.groups.n
         if self._whole is not None:
             yield np.arange(n), self._whole
@@ -249,9 +249,9 @@ class Correlations:
             yield rows, self.of_sites(rows)
 
     def of_sites(self, which: np.ndarray) -> np.ndarray:
-        """R of some sites with all (M, n)."""
-        found: RowCovariances = self.covariances
-        R = self._scaled(found.of_rows(found.sites[which]), self.scale[which])
+        """R of some sites with all sites (M, n)."""
+        covariances: RowCovariances = self.covariances
+        R = self._scaled(covariances.of_rows(covariances.sites[which]), self.scale[which])
         R[np.arange(which.size), which] = 1.0
         return R
 
@@ -291,6 +291,6 @@ class Correlations:
 
 
 def _inverse_root(variance: np.ndarray) -> np.ndarray:
-    """1 / sd, 0 where there is no variance."""
+    """1 / sd, or 0 for a variance of 0."""
     with np.errstate(divide="ignore"):
         return np.where(variance > 0.0, 1.0 / np.sqrt(variance), 0.0)

@@ -1,15 +1,15 @@
-"""Where the draws of each kind of prior are made.
+"""The space of draws for each kind of prior.
 
     weights     v = R^-1 (z - m), cov A^-1, A = I + X' Lam X      eta - h = X v,  X = W R,  R R' = Sigma        L < N
     rows        the same with eta in place of z: R R' = S         eta - h = R v                                 N <= L
     sparse      z - m itself, cov (Q + W' Lam W)^-1               eta - h = W (z - m), constraints kept
-    classes     those of weights or sparse for the latents of all classes together, where q joins them
-    any prior   eta - h itself, by the factor's own draws
+    classes     weights or sparse for the latents of all classes together, if they are dependent under q
+    any prior   eta - h itself, by the draws of the factor
 
-In the space of the rows a latent, an unobserved row or a new one is not a function of the state.
+In the space of rows a latent, an unobserved row or a new row is not a function of the state.
 
-A is split along its eigenvectors, those that the data know best first: quasi-random points are best in their first
-coordinates.
+A is decomposed along its eigenvectors, those with the most information first, because quasi-random points are best in
+their first coordinates.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..priors.base import NewRows
 from ..priors.predictors import Latents, new_rows
 from .states import MIXTURE, Space, States, Unknowns, in_observations
 
-_SPLIT = 1024  # size up to which A is split into eigenvectors: four Choleskys' worth and more
+_SPLIT = 1024  # size up to which eigenvectors are used, which cost more than four Choleskys
 
 
 class WeightSpace(Space):
-    """Few weights, many rows."""
+    """The space for priors with few weights and many rows."""
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
@@ -85,13 +85,13 @@ class WeightSpace(Space):
 
 
 class RowSpace(WeightSpace):
-    """Few rows: the state is whitened eta of the rows in the system, R R' = S."""
+    """The space for few rows: the state is the whitened eta of the rows with curvature, R R' = S."""
 
     def __init__(self, posterior: Posterior) -> None:
         Space.__init__(self, posterior)
         self.seen = self.factor.predictors
         self.latent, known = [], []
-        made: dict[int, Latents] = {}  # blocks that share S share its root
+        made: dict[int, Latents] = {}  # blocks with the same S share its root
         for part in self.factor.parts:
             if id(part.block) not in made:
                 S = to_numpy(part.block.S)
@@ -124,17 +124,17 @@ class RowSpace(WeightSpace):
         return self._known_by([seen.times(row.T).T for (_, _, seen), row in zip(self._blocks(), rows, strict=True)])
 
     def _blocks(self) -> list[tuple[Latents, Design, Design]]:
-        """The latents of each block, the rows of all observations and those in the system."""
+        """For each block the latents, the rows of all observations, and the rows with curvature."""
         return list(zip(self.everyone.latents, self.everyone.designs, self.seen.designs, strict=True))
 
     def _known_by(self, crosses: list[Array]) -> list[Design]:
-        """Unknowns by their prior covariance with eta (M, n) of each block."""
+        """Designs for unknowns given by their prior covariances with eta (M, n), for each block."""
         return [
             array_design(eta.whiten_cross(to_numpy(cross))) for eta, cross in zip(self.latent, crosses, strict=True)
         ]
 
     def joint_latents(self, states: States, rng: np.random.Generator) -> States:
-        """A draw z of the prior, moved by what the state says beyond what z says of it; no matrix of the latents."""
+        """Joint draws of z: draws of the prior, corrected by the difference between the state and that of the draw."""
         out = []
         for (z, _, seen), eta, X, v in zip(self._blocks(), self.latent, self._latents(), states, strict=True):
             noise = asarray(rng.standard_normal((z.root.shape[-1], v.shape[1])), z.mean)
@@ -145,7 +145,7 @@ class RowSpace(WeightSpace):
 
 
 class SparseSpace(Space):
-    """A sparse precision: the state is z - m."""
+    """The space for a sparse precision: the state is z - m."""
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
@@ -190,12 +190,12 @@ class SparseSpace(Space):
 
 
 class ClassesSpace(Space):
-    """Classes that q joins: the space of the latents of all of them, one after the other."""
+    """The space for classes that are dependent under q: that of the latents of all classes, one after the other."""
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
         joint = self.factor.joint
-        sites = (joint.lam, joint.lam)  # of the contrasts, and not asked for
+        sites = (joint.lam, joint.lam)  # those of the contrasts, which are not used
         self.joint = _SPACES[joint.predictors.draws_of](
             Posterior(joint.predictors, posterior.active, joint, sites, sites)
         )
@@ -228,7 +228,7 @@ class ClassesSpace(Space):
 
 
 class EtaSpace(Space):
-    """Any prior, by the draws of its factor: the state is eta - h itself, and nothing else is known of the latents."""
+    """The space for any prior, by the draws of its factor: the state is eta - h itself."""
 
     quasi = False
 
@@ -288,7 +288,7 @@ _SPACES: dict[str, type[Space]] = {
 
 
 def space_of(posterior: Posterior) -> Space:
-    """The space of a posterior's prior."""
+    """The space of draws for a posterior, chosen by its prior."""
     if posterior.factor is None:
         got = f"a {type(posterior).__name__} is a Gaussian of another form"
         raise problem("importance", got, "a fit by infer: its prior times one Gaussian site for each observation")
@@ -297,9 +297,9 @@ def space_of(posterior: Posterior) -> Space:
 
 
 def inverse_roots(G: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """U with U U' = A^-1 and log|A|, A = I + c G, for each strength c.
+    """U with U U' = A^-1, and log|A|, where A = I + c G, for each strength c.
 
-    By eigenvectors, the largest eigenvalue first; by Cholesky where there are many.
+    U is computed by eigenvectors, the largest eigenvalue first, or by Cholesky for large matrices.
     """
     n = G.shape[0]
     if n > _SPLIT:

@@ -1,9 +1,9 @@
-"""The contract of a space of draws: a state of few standard normals from which eta, z and new rows follow linearly.
+"""The contract of a space of draws: a state of standard normals of which eta, z and new rows are linear functions.
 
-What does not follow from the state keeps a normal residual given it, whose variance no observation changes.
+The part of an unknown that is not a function of the state is a normal residual, whose variance is that of the prior.
 
-Where one observation tells much, the posterior has the wide tails of the prior on one side and q has not. So a share of
-the draws is made with the sites of q weakened, Lam times c, at the same mean (``MIXTURE``).
+If one observation is very informative, the posterior has the wide tail of the prior on one side, and q has not.
+Therefore a share of the draws is made from q with weaker sites, c Lam, at the same mean (``MIXTURE``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..posterior import Posterior
 from ..priors.base import NewRows
 
 MIXTURE = ((1.0, 0.7), (0.5, 0.1), (0.15, 0.2))  # the strength c of the sites, and the share of draws made with it
-_NONE = 1e-9  # of a variance: a residual below it is rounding
+_NONE = 1e-9  # residuals smaller than this share of a variance are rounding errors
 _EMPTY = np.empty(0)
 
 States = list[np.ndarray]  # (r, K) of each block: K draws
@@ -28,10 +28,10 @@ States = list[np.ndarray]  # (r, K) of each block: K draws
 
 @dataclass(frozen=True)
 class Unknowns:
-    """Unknowns that follow from a state: a design on the state of each block.
+    """Unknowns as linear functions of a state: a design for the state of each block.
 
-    mean, variance : under q, in the shape of the answers
-    residual : variance that the state leaves, or None for none
+    mean, variance : under q, in the shape of the results
+    residual : variance given the state, or None if it is 0
     """
 
     designs: list[Design]
@@ -44,7 +44,7 @@ class Unknowns:
         return int(self.designs[0].shape[0])
 
     def take(self, rows: slice) -> Unknowns:
-        """Some rows of the designs, flat: as many unknowns a row as there are blocks."""
+        """The unknowns of some rows of the designs, flat; each row has one unknown for each block."""
         B, index = len(self.designs), np.arange(self.n_rows)[rows]
         some = slice(index[0] * B, (index[-1] + 1) * B)
         return Unknowns(
@@ -55,15 +55,15 @@ class Unknowns:
         )
 
     def deviations(self, states: States) -> np.ndarray:
-        """What the states say of the unknowns less their mean (M, K), in the order of ``mean.ravel()``."""
+        """Deviations of the unknowns from their mean (M, K) given the states, in the order of ``mean.ravel()``."""
         parts = [to_numpy(W.times(asarray(v, W.like))) for W, v in zip(self.designs, states, strict=True)]
         return parts[0] if len(parts) == 1 else np.stack(parts, axis=1).reshape(-1, parts[0].shape[1])
 
 
 class Space(ABC):
-    """Where draws of one posterior are made."""
+    """The space in which draws of one posterior are made."""
 
-    quasi = True  # whether the states are made of standard normals that are handed in
+    quasi = True  # whether states are computed from given standard normals, which may be quasi-random
     sizes: list[int]  # standard normals of each block
     log_dets: list[float]  # log|B| at each strength of the sites
 
@@ -73,33 +73,33 @@ class Space(ABC):
         self.factor: Any = posterior.factor
 
     def states(self, normals: States, which: np.ndarray, rng: np.random.Generator) -> States:
-        """States of K draws from standard normals (r, K) of each block; ``which`` (K,) tells the strength of each."""
+        """States of K draws from standard normals (r, K) of each block; ``which`` (K,): index into ``MIXTURE``."""
         out = [np.empty((size, which.size)) for size in self.sizes]
         for k in range(len(MIXTURE)):
-            mine = np.flatnonzero(which == k)
-            if mine.size:
-                for x, y in zip(out, self._drawn([u[:, mine] for u in normals], k, rng), strict=True):
-                    x[:, mine] = y
+            chosen = np.flatnonzero(which == k)
+            if chosen.size:
+                for x, y in zip(out, self._drawn([u[:, chosen] for u in normals], k, rng), strict=True):
+                    x[:, chosen] = y
         return out
 
     @abstractmethod
     def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
-        """States of one strength."""
+        """States of one component of the mixture."""
 
     @abstractmethod
     def active(self) -> list[Design]:
-        """eta of the observations in the system, on the states."""
+        """Designs on the states for eta of the observations with curvature."""
 
     @abstractmethod
     def _eta(self) -> list[Design]:
-        """eta of all observations."""
+        """Designs for eta of all observations."""
 
     @abstractmethod
     def _latents(self) -> list[Design]:
-        """z."""
+        """Designs for z."""
 
     def _new_rows(self, new: NewRows) -> list[Design]:
-        """eta at new rows."""
+        """Designs for eta at new rows."""
         rows, _ = self.everyone.new_rows(new)
         return self.on_states(rows) if new.design is not None else self.on_states_by_cross(rows)
 
@@ -108,19 +108,19 @@ class Space(ABC):
         raise NotImplementedError
 
     def on_states_by_cross(self, rows: list[Array]) -> list[Design]:
-        """The same of rows given by their covariances with the latents."""
+        """The same for rows given by their covariances with the latents."""
         raise NotImplementedError
 
     @abstractmethod
     def _explained(self, designs: list[Design]) -> list[Array]:
-        """The variance of designs on the states under q, of each block."""
+        """Variances of designs on the states under q, for each block."""
 
     @abstractmethod
     def joint_latents(self, states: States, rng: np.random.Generator) -> States:
         """Joint draws of z - m given the states: (L, K) of each block."""
 
     def eta(self) -> Unknowns:
-        """eta at the observations; their extra variance is drawn apart."""
+        """eta at the observations, without their extra variance, which is drawn separately."""
         post = self.posterior
         mean, variance = to_numpy(post.mean), to_numpy(post.variance)
         return self._with_residual(self._eta(), mean, variance, to_numpy(post.extra_variance).reshape(mean.shape))
@@ -139,19 +139,19 @@ class Space(ABC):
     def _with_residual(
         self, designs: list[Design], mean: np.ndarray, variance: np.ndarray, apart: np.ndarray | float = 0.0
     ) -> Unknowns:
-        """The unknowns, with what the states and ``apart`` leave of their variance."""
+        """The unknowns with their residual variance: their variance minus that of the states and ``apart``."""
         explained = self._explained(designs)
         seen = explained[0] if len(explained) == 1 else np.stack(explained, axis=1)
-        left = variance - apart - np.reshape(seen, variance.shape)
-        left = np.where(left > _NONE * variance, left, 0.0)
-        return Unknowns(designs, mean, variance, left if left.any() else None)
+        residual = variance - apart - np.reshape(seen, variance.shape)
+        residual = np.where(residual > _NONE * variance, residual, 0.0)
+        return Unknowns(designs, mean, variance, residual if residual.any() else None)
 
     def joint_eta(self, states: States, rng: np.random.Generator) -> np.ndarray:
-        """Joint draws of eta - h at all observations, without their extra variance (N, C, K)."""
+        """Joint draws of eta - h (N, C, K) at all observations, without their extra variance."""
         z = self.joint_latents(states, rng)
         return in_observations(Unknowns(self.everyone.designs, _EMPTY, _EMPTY).deviations(z), self.everyone.mt.shape)
 
 
 def in_observations(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """(N*C, K) as (N, C, K)."""
+    """Reshape (N*C, K) to (N, C, K)."""
     return flat.reshape(shape[0], shape[1], -1)

@@ -1,6 +1,6 @@
-"""How well a fit predicts what it has not seen: information criteria, groups and folds left out, models compared.
+"""Predictive criticism of a fit: information criteria, leave-group-out, k-fold cross-validation, model comparison.
 
-Leave-one-out by cavities needs no refit and is in ``fenchel.row_scores``.
+Leave-one-out by cavities, which needs no refit, is in ``fenchel.row_scores``.
 """
 
 from .cavities import correlated_rows

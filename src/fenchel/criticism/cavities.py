@@ -1,11 +1,11 @@
-"""q without the sites of several observations at once.
+"""Cavities: q without the sites of several observations.
 
     V_I = Cov[eta_I],    C = (V_I^-1 - Lam_I)^-1 = V_I (1 - Lam_I V_I)^-1,    mean = h_I + C alpha_I
 
-C is the covariance of eta_I that all the other sites leave: the prior of a small model of the rows I alone.
+C is the covariance of eta_I given all the other sites, which serves as the prior of a small model of the rows I.
 
-``correlated_rows`` makes groups from the posterior. Predicting a row from the rest of a smooth series or map is easy:
-its neighbours know it. Leaving out the rows that know it best asks the model for more (Liu and Rue 2022).
+``correlated_rows`` makes groups from the posterior. In a smooth series or map a row is easy to predict from its
+neighbours. Leaving out the rows with the highest correlations too is a harder test of the model (Liu and Rue 2022).
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from ..checks import count, problem
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
 
-_EQUAL = 1e-6  # correlations nearer than this are one level
-_MOST = 20_000  # rows whose correlations with all others are looked at
+_EQUAL = 1e-6  # correlations that differ by less are one level
+_MOST = 20_000  # most rows for ``correlated_rows``
 
 
 @dataclass(frozen=True)
 class Cavity:
-    """What the others know of eta at some rows: mean (m, C) and the covariance of each block."""
+    """The distribution of eta at some rows given the other sites: mean (m, C) and the covariance of each block."""
 
     mean: np.ndarray
     blocks: list[np.ndarray]
 
 
 class Cavities:
-    """Of a posterior. Rows are numbers of active observations, ``place`` maps all observations to them (-1: none)."""
+    """The cavities of a posterior.
+
+    Rows are indices into the active observations; ``place`` maps all observations to them (-1: not active).
+    """
 
     def __init__(self, posterior: Posterior) -> None:
         self.active, self.correlated = posterior.active, posterior.joint
@@ -47,30 +50,30 @@ class Cavities:
         self.covariances = posterior.factor.row_covariances(np.arange(self.active.size))
 
     def _rows(self, at: np.ndarray) -> np.ndarray:
-        """Some observations as rows of a block: C of them each where their predictors are correlated."""
+        """Rows of a block for some observations: C rows for each if their predictors are correlated."""
         n = self.n_predictors
         return (at[:, None] * n + np.arange(n)).ravel() if self.correlated else at
 
     def _by_block(self, values: np.ndarray) -> list[np.ndarray]:
-        """Numbers of some observations (m, C) as a vector for each block."""
+        """Values of some observations (m, C) as a vector for each block."""
         return [values.ravel()] if self.correlated else list(values.T)
 
     def _by_observation(self, blocks: list[np.ndarray]) -> np.ndarray:
-        """The reverse: (m, C)."""
+        """Values (m, C) from a vector for each block, the inverse of ``_by_block``."""
         return blocks[0].reshape(-1, self.n_predictors) if self.correlated else np.stack(blocks, axis=1)
 
     def columns(self, at: np.ndarray) -> list[np.ndarray]:
-        """Vt of all active rows with some of them (N, m) of each block; (N C, m C) of correlated predictors."""
+        """Columns of Vt for some rows, (N, m) for each block, or (N C, m C) with correlated predictors."""
         return self.covariances.columns(self._rows(at))
 
     def _curvatures(self, at: np.ndarray) -> list[np.ndarray]:
-        """Lam of some rows together, of each block: diagonal but where q joins the predictors of a row."""
+        """Lam of some rows for each block: diagonal unless the predictors of a row are dependent under q."""
         if self.Lam is not None:
             return [scipy.linalg.block_diag(*self.Lam[at])]
         return [np.diag(lam) for lam in self._by_block(self.lam[at])]
 
     def without(self, at: np.ndarray, columns: list[np.ndarray] | None = None) -> Cavity:
-        """The cavity of some rows together."""
+        """The cavity without the sites of some rows."""
         blocks = [V[self._rows(at)] for V in (self.columns(at) if columns is None else columns)]
         left, shift = [], []
         for V, a, Lam in zip(blocks, self._by_block(self.alpha[at]), self._curvatures(at), strict=True):
@@ -80,7 +83,7 @@ class Cavities:
         return Cavity(self.h[at] + self._by_observation(shift), left)
 
     def moved(self, at: np.ndarray, columns: list[np.ndarray], cavity: Cavity) -> np.ndarray:
-        """How far the means of all active rows would go without some of them, in their sds (N,): sites kept."""
+        """Changes (N,) of the means of all active rows, in their sds, without the sites ``at`` and with all others."""
         out, alphas = [], self._by_block(self.alpha[at])
         for V, C, a, Lam in zip(columns, cavity.blocks, alphas, self._curvatures(at), strict=True):
             out.append(V @ (a + Lam @ (C @ a)))  # V_oI (1 - Lam V_I)^-1 alpha_I
@@ -88,7 +91,7 @@ class Cavities:
         return np.asarray((np.abs(shift) / np.where(self.sd > 0.0, self.sd, np.inf)).max(axis=1))
 
     def marginal(self, cavity: Cavity, at: np.ndarray) -> np.ndarray:
-        """Variances (m, C), or covariances (m, C, C) of correlated predictors, extra variance included."""
+        """Variances (m, C), or covariances (m, C, C) of correlated predictors, with the extra variance."""
         m, n = at.size, self.n_predictors
         if not self.correlated:
             return np.asarray(np.stack([np.diagonal(C) for C in cavity.blocks], axis=1) + self.extra[at])
@@ -97,9 +100,20 @@ class Cavities:
 
 
 def correlated_rows(posterior: Posterior, levels: int = 3) -> list[np.ndarray]:
-    """For each row the rows whose |correlation| with it is among the ``levels`` largest values.
+    """Groups for ``leave_group_out``: for each row the rows with the largest correlations under the posterior.
 
-    Rows of equal correlation (those of one group, of one year) come together. Unobserved rows have themselves alone.
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior of a fit with one predictor for each observation.
+    levels : int, default 3
+        How many of the largest values of |correlation| count. Rows with equal correlations (of one group or one
+        year) are one level, and the row itself is the first.
+
+    Returns
+    -------
+    list of int arrays (N)
+        An unobserved row has a group of its own.
     """
     levels = count("correlated_rows", "levels", levels, 1)
     n, active = posterior.predictors.n_observations, posterior.active

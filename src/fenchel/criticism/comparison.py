@@ -1,10 +1,10 @@
-"""Models of the same rows compared by what they predict of each row without it, and mixed as they predict best.
+"""Compare models of the same rows by their predictions of left-out rows, and find the best mixture (stacking).
 
-    elpd = sum_n log p(y_n | the others),   difference to the best with the standard error of its rows' sum
+    elpd = sum_n log p(y_n | the others),   difference to the best model, with the standard error of this sum
     stacking:  max over w in the simplex of  sum_n log sum_k w_k exp(l_nk)
 
-The second is concave, and any w comes with a certificate: with g_k = mean_n exp(l_nk) / sum_j w_j exp(l_nj), no mixture
-is better by more than n (max_k g_k - 1).
+Stacking is a concave problem, and any w has a certificate: with g_k = mean_n exp(l_nk) / sum_j w_j exp(l_nj), no
+mixture is better by more than n (max_k g_k - 1).
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from ..tasks import Jobs, run_tasks
 if TYPE_CHECKING:
     import pandas as pd
 
-# -- WAIC of a fit: how well it predicts, from the rows that it has seen, less what it owes to them ---
+# -- WAIC: predictive accuracy estimated from the rows of the fit, with a penalty for having used them ---
 # log E[p(y_n | eta_n)] - p_n, p_n = Var[log p(y_n | eta_n)]
 #
 # Expectations are over the marginals of eta under the posterior, Gaussian or not, by sums over an
-# even grid. Of a mixture over theta they are over the likelihood's own parameters too, part by
-# part,
+# even grid. For a mixture over theta they are also over the likelihood's own parameters, where
+# k are the parts of the mixture:
 #
 #     E[p] = sum_k w_k E_k[p],     Var[log p] = sum_k w_k (Var_k[log p] + (E_k[log p] - E[log p])^2).
 #
-# It approximates what leave-one-out computes; it is here because papers report it.
-_POINTS = 241  # of the grid of eta
-_REACH = 10.0  # standard deviations of eta that it covers to either side
-_AT_ONCE = 4096
-_LARGE = 0.4  # a variance of log p above which WAIC is known to be off (Vehtari, Gelman and Gabry 2017)
+# WAIC approximates leave-one-out; it is provided because papers report it.
+_POINTS = 241  # points of the grid of eta
+_REACH = 10.0  # half width of the grid in standard deviations of eta
+_AT_ONCE = 4096  # rows at a time
+_LARGE = 0.4  # WAIC is unreliable for rows with a larger variance of log p (Vehtari, Gelman and Gabry 2017)
 
 
 @dataclass(frozen=True, repr=False)
 class InformationCriterion(RowScores):
-    """WAIC.
+    """The widely applicable information criterion (WAIC).
 
-    log_density : what each row adds to elpd (N,), NaN where y is unobserved
-    penalty : what was taken off it (N,)
-    flagged : bool (N,), rows whose penalty is too large for the criterion to be believed
+    log_density : contribution of each row to elpd (N,), NaN where y is unobserved
+    penalty : the penalty that was subtracted from it (N,)
+    flagged : bool (N,), rows with a penalty so large that the criterion is unreliable
     """
 
     log_density: np.ndarray
@@ -64,23 +64,23 @@ class InformationCriterion(RowScores):
 
     @property
     def value(self) -> float:
-        """-2 elpd, as WAIC is printed elsewhere: less is better."""
+        """-2 elpd, the scale on which other software prints WAIC: smaller is better."""
         return -2.0 * self.elpd
 
 
-Part = tuple[float, Likelihood, Marginals]  # of a mixture: its weight, and what it says of y and of eta
+Part = tuple[float, Likelihood, Marginals]  # a component of a mixture: weight, likelihood, marginals of eta
 
 
 def waic(
     likelihood: Likelihood, marginals: Marginals, y: np.ndarray, parts: Sequence[Part] = ()
 ) -> InformationCriterion:
-    """Of y (N,), NaN where it does not count, under the marginals of eta; or under the parts of a mixture."""
+    """WAIC of y (N,), NaN for rows that do not count, under marginals of eta or under the parts of a mixture."""
     log_mean, variance = _mixed(parts or [(1.0, likelihood, marginals)], y)
     return InformationCriterion(log_mean - variance, variance, variance > _LARGE)
 
 
 def _mixed(parts: Sequence[Part], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log E[p] and Var[log p] (N,) of a mixture, NaN where y is."""
+    """log E[p] and Var[log p] (N,) of a mixture, NaN where y is NaN."""
     w = np.array([weight for weight, _, _ in parts])[:, None]
     each = np.stack([_moments(likelihood, marginals, y) for _, likelihood, marginals in parts])
     mean = (w * each[:, 1]).sum(axis=0)
@@ -89,7 +89,7 @@ def _mixed(parts: Sequence[Part], y: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _moments(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> np.ndarray:
-    """log E[p], E[log p] and Var[log p] (3, N), NaN where y is."""
+    """log E[p], E[log p] and Var[log p] (3, N), NaN where y is NaN."""
     mean, sd = to_numpy(marginals.mean), to_numpy(marginals.sd)
     if mean.ndim > 1:
         raise problem("waic", f"{likelihood.name} has several predictors an observation", "loo() instead")
@@ -112,20 +112,20 @@ def _moments(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> np.
 
 def _shares(marginals: Marginals, eta: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """The probability of each point of the grids (N, G)."""
-    if not np.ptp(eta, axis=1).all():  # an eta without variance has no density
+    if not np.ptp(eta, axis=1).all():  # an eta with variance 0 has no density
         p = np.broadcast_to(np.exp(-0.5 * steps**2), eta.shape)
     else:
         p = to_numpy(marginals.density(eta))
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-# --------------------------------------------------------------------------------------------------
+# -- comparison of models --------------------------------------------------------------------------
 _PRIORS_DECIDE = (
     "models differ in their coefficients: Bayes factors depend on the priors of these, and wide priors, the default, "
     "favour models with fewer. State the priors that you believe (fixed_sd=, priors=), or compare by prediction."
 )
-_GAP = 1e-6  # nats a row, of the certificate
-_STEPS = 20_000  # of the multiplicative update that finishes
+_GAP = 1e-6  # largest gap of the stacking weights, in nats for each row
+_STEPS = 20_000  # most multiplicative updates after the optimiser
 
 
 def compare(
@@ -138,39 +138,45 @@ def compare(
     n_jobs: Jobs = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Models side by side, the best first: leave-one-out, its difference to the best, and the elbo.
+    """Compare models in a table, the best first: leave-one-out elpd, its difference to the best, weights, and the elbo.
 
-    ``weight`` is that of each in the mixture of all of them that predicts best (stacking).
+    ``weight`` is the weight of each model in the mixture that predicts best (stacking).
 
-    By "evidence" the table has proved bounds of log p(y), ``lower`` and ``upper``, and the ``estimate`` of corrected
-    and integrated fits, NaN of plain ones. The largest ``lower`` is first; the log of the Bayes factor against that
-    model is between ``log_bf_lower`` and ``log_bf_upper``, and ``proved`` is whether all models above have the larger
-    evidence for certain; of the first model, whether all others have less. It is at the hyperparameters of each fit, or
-    of integrated fits over the points that were fitted: fits are to be of one kind.
+    With ``by="evidence"`` the table has proved bounds on log p(y), ``lower`` and ``upper``, and the ``estimate`` of
+    corrected and integrated fits (NaN for other fits). The model with the largest ``lower`` is first. The log of the
+    Bayes factor against it lies between ``log_bf_lower`` and ``log_bf_upper``. ``proved`` says whether all models above
+    certainly have a larger evidence; for the first model, whether all others have a smaller one. The evidence is at the
+    hyperparameters of each fit, or for integrated fits over the fitted points, so all fits must be of one kind.
 
-    A Bayes factor of models with different coefficients depends on the priors of these, however many rows there are: a
-    prior ten times as wide takes log 10 nats off for each coefficient that the data know well (Lindley). The default is
-    wide, so that Bayes factors favour models with fewer coefficients; ``attrs["note"]`` says where that matters.
-    Comparison by prediction hardly depends on it.
+    A Bayes factor between models with different coefficients depends on the priors of these, however many rows there
+    are: a prior ten times as wide subtracts log 10 nats for each coefficient that the data determine well (Lindley's
+    paradox). The default priors are wide, so that Bayes factors favour models with fewer coefficients;
+    ``attrs["note"]`` says if this applies. Comparison by prediction hardly depends on these priors.
 
     Parameters
     ----------
-    by : "prediction" (or "loo"), "leave_group_out", "k_fold", "evidence" or "likelihood"
-        "likelihood" is a table as R's ``anova(first, second)`` prints it: the log likelihood at each estimate, its
-        degrees of freedom as lme4 counts them, AIC, BIC, and of each model the likelihood ratio to the one above with
-        its p-value. It means what it means there where models are nested and priors flat.
+    fits : dict of name to FittedModel, or to a result of ``loo``, ``leave_group_out`` or ``k_fold``
+        Models of the same response over the same rows. "evidence" and "likelihood" need fitted models. With groups
+        left out the standard error of a difference is over groups, whose rows are predicted together.
+    by : "prediction" (or "loo"), "leave_group_out", "k_fold", "evidence" or "likelihood", default "prediction"
+        "likelihood" gives a table like that of R's ``anova(first, second)``: the log likelihood at each estimate, its
+        degrees of freedom as lme4 counts them, AIC, BIC, and for each model the likelihood ratio to the one above with
+        its p-value. The p-value has its usual meaning if the models are nested and the priors flat.
     groups : str or array, with "leave_group_out"
         A column of the models, or one label for each row of the data.
     folds : int, str or array, with "k_fold"
-        As ``k`` of ``fit.k_fold``; default 10.
-    effort : "fast" or "high"
-        Of the bounds of the evidence.
-    fits : dict of name to FittedModel, or to what ``loo``, ``leave_group_out`` or ``k_fold`` returned
-        Of the same response over the same rows. Of groups left out, the standard error of a difference is over groups,
-        whose rows were predicted together; the evidence is known of fitted models alone.
+        Like ``k`` of ``fit.k_fold``; default 10.
+    effort : "fast" or "high", default "fast"
+        Effort for the bounds on the evidence.
     n_jobs : int, None or Dask client
-        Who predicts rows, a model each, side by side (``fenchel.tasks``).
-    progress : bool
+        Parallel predictions, one model for each task (``fenchel.tasks``).
+    progress : bool, default False
+        Whether to show progress.
+
+    Returns
+    -------
+    DataFrame
+        With a row for each model.
 
     Examples
     --------
@@ -232,13 +238,13 @@ def compare(
 
 
 def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
-    """Models by bounds of their evidence, the largest lower one first."""
+    """Table of models by bounds on their evidence, sorted by the lower bound in decreasing order."""
     import pandas as pd
 
     integrated = {name: fit.integrated is not None for name, fit in fits.items()}
     if len({*integrated.values()}) > 1:
         got = ", ".join(f"{name!r} {'is' if yes else 'is not'}" for name, yes in integrated.items())
-        raise problem("compare", f"of some models theta is integrated out: {got}", "all of them, or none")
+        raise problem("compare", f"only some fits are integrated over theta: {got}", "all of them, or none")
     _same_response(fits)
     at = "points" if any(integrated.values()) else "mode"
     bounds = {name: fit.evidence_bounds(effort, at) for name, fit in fits.items()}
@@ -258,7 +264,7 @@ def compare_evidence(fits: Mapping[str, Any], effort: str) -> pd.DataFrame:
 
 
 def compare_likelihood(fits: Mapping[str, Any]) -> pd.DataFrame:
-    """Log likelihoods at the estimates, those of fewer degrees of freedom first, with likelihood ratios."""
+    """Table of log likelihoods at the estimates, by increasing degrees of freedom, with likelihood ratios."""
     import pandas as pd
 
     _same_response(fits)
@@ -272,7 +278,7 @@ def compare_likelihood(fits: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _same_response(fits: Mapping[str, Any]) -> None:
-    """Refuse fits of other rows of y."""
+    """Raise an error unless all fits are of the same y."""
     first, *others = fits
     for name in others:
         y, other = fits[first].observed, fits[name].observed
@@ -281,7 +287,7 @@ def _same_response(fits: Mapping[str, Any]) -> None:
 
 
 def _left_out(shared: tuple[Mapping[str, Any], str, Any, Any], name: str) -> RowScores:
-    """log p(y_n | what is left) of every row of the data, NaN where it was left out or is unobserved."""
+    """Predictive scores of all rows of one model, by leave-one-out, leave-group-out or k-fold."""
     models, by, groups, folds = shared
     scores: RowScores
     if by == "leave_group_out":
@@ -303,14 +309,14 @@ def _same_rows(densities: Mapping[str, np.ndarray], models: Mapping[str, Any], o
 
 
 def _same_units(one: RowScores, other: RowScores, density: np.ndarray) -> bool:
-    """Whether rows were predicted together in the same groups: random marks of rows then have the same sums."""
+    """Whether both left out the same groups of rows: then random values of rows have the same sums over groups."""
     marks = np.where(np.isnan(density), np.nan, np.random.default_rng(0).random(density.shape))
     first, second = (np.sort(each.units(marks)) for each in (one, other))
     return first.shape == second.shape and np.allclose(first, second)
 
 
 def stacking_weights(log_density: np.ndarray) -> np.ndarray:
-    """Weights (K,) of models whose rows have the log densities (N, K).
+    """Stacking weights (K,) of models from predictive log densities (N, K) of rows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""K-fold cross-validation by refits: the rows of a fold are unobserved, and predicted from the others."""
+"""K-fold cross-validation by refits: the rows of each fold are predicted from the other folds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..tasks import Jobs, run_tasks, seed_of
 
 @dataclass(frozen=True, repr=False)
 class KFold(RowScores):
-    """Predictions by refits.
+    """Predictions of rows from refits without their folds.
 
     log_density : log p(y_n | the other folds) (N,), NaN where y is unobserved
     mean, variance : of eta_n, (N,) or (N, C)
-    folds : int array (N,)
-    converged : bool (K,), of each refit
+    folds : int array (N,), the fold of each row
+    converged : bool (K,), whether each refit converged
     """
 
     log_density: np.ndarray
@@ -49,21 +49,26 @@ def k_fold(
     tol: float = 1e-8,
     integrated: str | None = None,
 ) -> KFold:
-    """Fit without each fold and predict it.
+    """Fit a model without each fold and predict the fold.
 
     Parameters
     ----------
     likelihood, prior, y, weights
-        The model. A ``Family`` learns its hyperparameters, and the likelihood's, anew without each fold.
-    folds : int or array (N,)
-        How many, drawn with ``rng``, or the fold of each row.
+        The model. The hyperparameters of a ``Family``, and those of the likelihood, are learned again for each fold.
+    folds : int or array (N,), default 10
+        The number of folds, which are drawn with ``rng``, or the fold of each row.
     groups : array (N,), optional
-        Rows of one group are in one fold.
+        Rows of one group are put into the same fold.
+    rng : Generator or seed, default 0
+        For the draw of the folds.
     n_jobs : int, None or Dask client
-        Who fits, side by side (``fenchel.tasks``).
-    progress : bool
+        Parallel fits (``fenchel.tasks``).
+    progress : bool, default False
+        Whether to show progress.
+    tol : float, default 1e-8
+        Tolerance of each fit.
     integrated : "auto", "grid" or "ccd", optional
-        Integrate over the hyperparameters of a ``Family`` without each fold, rather than learn them.
+        Integrate over the hyperparameters of a ``Family`` instead of learning them.
 
     Returns
     -------
@@ -81,20 +86,20 @@ def k_fold(
             raise problem("k_fold", f"folds has shape {fold.shape}", f"a number, or {y.shape}")
     each = [np.flatnonzero(fold == k) for k in range(int(fold.max()) + 1)]
     shared = (likelihood, prior, y, weights, tol, seed_of(rng), integrated)
-    found = run_tasks(_without, each, shared, where="k_fold", n_jobs=n_jobs, progress=progress)
-    size = found[0][1].shape[1:]
+    predictions = run_tasks(_predict_without, each, shared, where="k_fold", n_jobs=n_jobs, progress=progress)
+    size = predictions[0][1].shape[1:]
     density, mean, variance = (
         np.full(y.shape, np.nan),
         np.full((y.size, *size), np.nan),
         np.full((y.size, *size), np.nan),
     )
-    for at, part in zip(each, found, strict=True):
+    for at, part in zip(each, predictions, strict=True):
         density[at], mean[at], variance[at] = part[:3]
-    return KFold(density, mean, variance, fold, np.array([part[3] for part in found]))
+    return KFold(density, mean, variance, fold, np.array([part[3] for part in predictions]))
 
 
 def folds_of(seen: np.ndarray, k: int, groups: ArrayLike | None, rng: Seed) -> np.ndarray:
-    """The fold of each row: equal shares of the observed rows, or of the groups, in a random order."""
+    """The fold of each row: folds with equal numbers of observed rows, or of groups, in random order."""
     unit = np.arange(seen.size) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     if unit.shape != seen.shape:
         raise problem("k_fold", f"groups has shape {unit.shape}", f"{seen.shape}")
@@ -107,10 +112,10 @@ def folds_of(seen: np.ndarray, k: int, groups: ArrayLike | None, rng: Seed) -> n
     return np.asarray(fold[unit])
 
 
-def _without(
+def _predict_without(
     shared: tuple[Likelihood, Prior | Family, np.ndarray, ArrayLike | None, float, Seed, str | None], rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-    """Log densities and the moments of eta of some rows, fitted without them."""
+    """Log densities and moments of eta of some rows, and whether the fit without them converged."""
     likelihood, prior, y, weights, tol, rng, method = shared
     others = y.copy()
     others[rows] = np.nan

@@ -1,14 +1,14 @@
-"""Leave-group-out of a posterior over the hyperparameters: theta forgets the group too.
+"""Leave-group-out prediction with integrated hyperparameters, where the posterior of theta excludes the group too.
 
     p(theta_k | y outside I) prop. to w_k / p(y_I | y outside I, theta_k)
     p(y_n | y outside I) = sum_k p(theta_k | y outside I) p(y_n | y outside I, theta_k)
 
-by ``leave_group_out`` at some of the points: log p(y_I | y outside I, theta) and moments of eta are smooth in theta,
-and interpolated to the others. What the corrected evidence adds to log p(y_I | ...) is small and smoother still: it is
-computed at the middle and at the ends of these points.
+The densities come from ``leave_group_out`` at some of the points theta_k. log p(y_I | y outside I, theta) and the
+moments of eta are smooth in theta and are interpolated to the other points. The contribution of the corrected evidence
+to log p(y_I | ...) is small and smoother still; it is computed only at the centre and at the ends of these points.
 
-Where rows beyond its neighbours would move, all rows but those of the group are fitted again at the same points. Where
-the group held theta to places that the points do not reach, theta is integrated again without it.
+If rows beyond the neighbours of a group would move, all other rows are fitted again at the same points. If theta
+without the group lies outside of the points, the integration over theta is repeated without the group.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .group_prediction import (
     refitted,
 )
 
-_KEPT = 0.995  # of the weight, by the points that count
-_NEAR = {2: 1.6}  # points as near to one that is asked are not, by how many hyperparameters: lattices of 2 are fine
-_SHARE = 0.02  # a point with less of it flags no group
-_AWAY = 0.25  # the share given the others that points with a hundredth of all weight may have, without a flag
+_KEPT = 0.995  # share of the weight of the points that are used
+_NEAR = {2: 1.6}  # minimum distance between evaluated points, by the number of hyperparameters (2: a fine lattice)
+_SHARE = 0.02  # points with a smaller weight flag no group
+_AWAY = 0.25  # a group is flagged if the lightest points (1 % of the weight) have a larger weight without the group
 
 
 def leave_group_out_over(
@@ -53,22 +53,22 @@ def leave_group_out_over(
     n_jobs: Jobs = None,
     progress: bool = False,
 ) -> LeaveGroupOut:
-    """Predict each group of rows from the others, the hyperparameters integrated out.
+    """Predict each group of rows from the others, with the hyperparameters integrated out.
 
     Parameters
     ----------
     found : Integrated
-        Of ``integrate``.
+        The result of ``integrate``.
     groups, weights, neighbours, rng, n_jobs, progress
         As in ``leave_group_out``.
-    refit : "flagged", "all" or "none"
-        Which groups are predicted by fits of all other rows. "flagged": by fits at the same theta, and by an
-        integration without the group where that changes theta; "all": by an integration each.
+    refit : "flagged", "all" or "none", default "flagged"
+        Which groups are predicted by fits of all other rows. "flagged": by fits at the same theta, and by a new
+        integration if theta changes much without the group; "all": by a new integration for each group.
 
     Returns
     -------
     LeaveGroupOut
-        With ``joint``; rows are normal at each theta, mixed over theta.
+        With ``joint``. The prediction of eta at each row is a mixture over theta of normal distributions.
 
     Examples
     --------
@@ -99,11 +99,11 @@ def leave_group_out_over(
 
 
 class _Places:
-    """Points of a mixture, some of which are asked; what is smooth in theta is interpolated to the others.
+    """Points of a mixture, some of which are evaluated; functions that are smooth in theta are interpolated.
 
-    kept : which points of the mixture hold nearly all of the weight (K), the heaviest first;  w : their shares
-    asked : those that are asked (m)
-    corrected : which of these have a corrected evidence (m,), the heaviest and the ends of every hyperparameter
+    kept : (K,) points with nearly all of the weight, in decreasing order of weight;  w : (K,) their weights
+    asked : (m,) the points that are evaluated
+    corrected : (m,) which of these get a corrected evidence: the heaviest, and the ends of every hyperparameter
     """
 
     def __init__(self, found: Integrated) -> None:
@@ -113,35 +113,35 @@ class _Places:
         self.u = found.theta.u(found.thetas[self.kept])
         every = found.likelihoods[0].n_predictors > 1  # covariances are not interpolated
         apart = _NEAR.get(self.u.shape[1], 0.0)
-        self._mine: list[int] = []
+        self._evaluated: list[int] = []
         for k, place in enumerate(self.u):
-            if every or not self._mine or np.linalg.norm(self.u[self._mine] - place, axis=1).min() > apart:
-                self._mine.append(k)
-        self.asked = self.kept[self._mine]
-        mine = self.u[self._mine]
+            if every or not self._evaluated or np.linalg.norm(self.u[self._evaluated] - place, axis=1).min() > apart:
+                self._evaluated.append(k)
+        self.asked = self.kept[self._evaluated]
+        at = self.u[self._evaluated]
         self.corrected = np.zeros(self.asked.size, dtype=bool)
-        self.corrected[[0, *mine.argmin(axis=0), *mine.argmax(axis=0)]] = True
+        self.corrected[[0, *at.argmin(axis=0), *at.argmax(axis=0)]] = True
 
     def at_all(self, values: np.ndarray) -> np.ndarray:
-        """Functions of theta (m, ...) known where it was asked, at all points (K, ...)."""
+        """Interpolate functions of theta from the evaluated points (m, ...) to all points (K, ...)."""
         (m, *shape), d = values.shape, self.u.shape[1]
         if m == len(self.u):
             return values
         degree = 2 if m >= (d + 1) * (d + 2) // 2 + 2 else 1 if m > d + 1 else 0
-        through = RBFInterpolator(self.u[self._mine], values.reshape(m, -1), kernel="cubic", degree=degree)
+        through = RBFInterpolator(self.u[self._evaluated], values.reshape(m, -1), kernel="cubic", degree=degree)
         return np.asarray(through(self.u)).reshape(-1, *shape)
 
     def gains(self, values: np.ndarray) -> np.ndarray:
-        """What the corrected evidence adds (m, G), known at some of the points that were asked, at all of these."""
+        """The contribution of the corrected evidence (m, G), interpolated from some evaluated points to all of them."""
         if self.corrected.all():
             return values
-        mine, known = self.u[self._mine], np.isfinite(values[self.corrected])
-        through = RBFInterpolator(mine[self.corrected], np.where(known, values[self.corrected], 0.0), kernel="linear")
-        return np.where(known.all(axis=0), through(mine), np.nan)
+        at, known = self.u[self._evaluated], np.isfinite(values[self.corrected])
+        through = RBFInterpolator(at[self.corrected], np.where(known, values[self.corrected], 0.0), kernel="linear")
+        return np.where(known.all(axis=0), through(at), np.nan)
 
 
 class _Points:
-    """Groups left out at the points that are asked, and mixed over theta."""
+    """Groups left out at the evaluated points, and mixed over theta."""
 
     def __init__(self, found: Integrated, read: LeftOutGroups, weights: ArrayLike | None, rng: Seed) -> None:
         self.found, self.read, self.weights, self.rng = found, read, weights, rng
@@ -151,11 +151,11 @@ class _Points:
         self.asked = list(zip(solutions, evidence, strict=True))
 
     def about(self, neighbours: int) -> list[LeaveGroupOut]:
-        """By small fits about each group."""
+        """Predictions at each evaluated point by small fits about each group."""
         return [groups_about(fit, self.read, evidence, neighbours, self.rng) for fit, evidence in self.asked]
 
     def again(self, each: list[LeaveGroupOut], numbers: np.ndarray, run: dict[str, Any]) -> list[LeaveGroupOut]:
-        """The same with some groups by fits of all other rows."""
+        """The predictions with some groups replaced by fits of all other rows."""
         family, thetas = self.found.family, self.found.thetas[self.places.asked]
         out = []
         for one, theta, (fit, evidence) in zip(each, thetas, self.asked, strict=True):
@@ -164,12 +164,12 @@ class _Points:
         return out
 
     def mixed(self, each: list[LeaveGroupOut]) -> tuple[LeaveGroupOut, np.ndarray]:
-        """The mixture over theta, and groups (G,) whose absence changes theta too much for it."""
+        """The mixture over theta, and the groups (G,) without which theta changes too much for these points."""
         found, places = self.found, self.places
         known = np.stack([one.joint_gain for one in each])
         gains = places.gains(known)
         joint = np.stack([one.joint for one in each]) - known + gains
-        unknown = ~np.isfinite(joint).all(axis=0)  # several predictors an observation, or no Gaussian without a group
+        unknown = ~np.isfinite(joint).all(axis=0)  # several predictors, or an improper cavity
         share, together = without(places.w, places.at_all(np.where(unknown, 0.0, joint)))
         rows = np.repeat(places.w[:, None], each[0].log_density.size, axis=1)  # (K, N)
         for g, targets in enumerate(self.read.targets):
@@ -206,21 +206,21 @@ class _Points:
 
 
 def _outside(w: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """What the lightest points, a hundredth of all weight together, have given the others (G,)."""
+    """Weight (G,), given the other groups, of the lightest points, which together have 1 % of the weight."""
     order = np.argsort(w)
     light = order[np.cumsum(w[order]) <= 0.01]
     return np.asarray(share[light].sum(axis=0))
 
 
 class _IntegrationsWithout(NamedTuple):
-    """What the integrations without a group share."""
+    """The common arguments of the integrations without a group."""
 
     found: Integrated
     read: LeftOutGroups
     weights: ArrayLike | None
 
     def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Density]:
-        """Log densities, means and variances of the targets of a group, integrated without its rows; its joint one."""
+        """Log densities, means and variances of the targets of a group from the other rows, and its joint density."""
         found, at = self.found, self.read.targets[g]
         first = found.solutions[0]
         y = first.y.copy()

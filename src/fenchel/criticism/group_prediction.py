@@ -1,12 +1,12 @@
-"""Leave-group-out prediction: each row, or each group as a whole, from the rows outside its group.
+"""Leave-group-out prediction: each row, or each group as a whole, is predicted from the rows outside its group.
 
-    I the rows left out, J the rows whose eta moves most without them, B = I + J
+    I the rows left out, J the rows whose eta changes most without them, B = I + J
     p(eta_B | y outside B)                the cavity of B: q without all of its sites, a Gaussian
     p(eta_I | y outside I)                a small fit of the rows J alone, with that cavity as the prior of eta_B
-    log p(y_I | y outside I)              the difference of the evidence of two such fits, y_I seen and not
+    log p(y_I | y outside I)              the difference in evidence of two such fits, with and without y_I
 
-Only the sites of rows far from the group stay as they were. Where rows outside B would still move, the group is
-flagged, and fitted again where a prior is given.
+Only the sites of rows far from the group are unchanged. If rows outside B would move too, the group is flagged, and
+all other rows are fitted again if a prior is given.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ..tasks import Jobs, run_tasks, seed_of
 from .cavities import Cavities
 
 RawGroups = ArrayLike | Sequence[Iterable[int]]
-Evidence = Literal["elbo", "corrected"] | None  # by which joint densities are computed; None: they are not
-Density = tuple[float, float]  # a log density by the elbo, and what the corrected evidence adds to it
+Evidence = Literal["elbo", "corrected"] | None  # the evidence for joint densities; None: these are not computed
+Density = tuple[float, float]  # a log density by the elbo, and the correction to it
 _UNKNOWN: Density = (float("nan"), float("nan"))
-_STILL = 0.4  # sds: a group is flagged whose absence moves the mean of a row beyond its neighbours by more
-_LEAST = 1e-3  # sds: rows that move less are no neighbours
+_STILL = 0.4  # sds: a group is flagged if the mean of a row beyond its neighbours moves more without it
+_LEAST = 1e-3  # sds: rows that move less are not neighbours
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,18 +44,19 @@ class LeaveGroupOut(RowScores):
     log_density : log p(y_n | y outside the group of n) (N,), NaN where y is unobserved
     mean, variance : of eta_n, (N,) or (N, C); variance is (N, C, C) for correlated predictors
     groups : tuple of arrays
-        The rows of each group, observed ones.
+        The observed rows of each group.
     labels : list
-        What the groups are called.
+        The labels of the groups.
     joint : array (G,)
-        log p(y_I | y outside I); NaN with several predictors an observation, or where it was not asked for.
+        log p(y_I | y outside I); NaN with several predictors for each observation, or if it was not requested.
     joint_gain : array (G,)
-        What of it is beyond the Gaussian: the corrected evidence less the elbo.
+        The part of it that comes from the corrected evidence, beyond the elbo.
     moved : array (G,)
-        How far the mean of a row that was not fitted again would move without the group, in its sds, at most.
+        Largest change, in sds, of the mean of a row that was not fitted again without the group.
     flagged : bool (G,)
-        Groups for which that is above 0.4, and that were not fitted again.
+        Whether ``moved`` is above 0.4 and the group was not predicted by a refit of all other rows.
     refitted : bool (G,)
+        Whether the group was predicted by a refit of all other rows.
     """
 
     log_density: np.ndarray
@@ -70,9 +71,9 @@ class LeaveGroupOut(RowScores):
     refitted: np.ndarray
 
     def units(self, values: np.ndarray) -> np.ndarray:
-        """Values of rows (N,) summed over the groups, where each row is in one of them."""
+        """Sums over groups of values of rows (N,); with overlapping groups the values of rows."""
         rows = np.concatenate([np.zeros(0, dtype=int), *self.groups])
-        if np.unique(rows).size < rows.size:  # groups about each row, which overlap
+        if np.unique(rows).size < rows.size:  # each row has a group of its own, and these overlap
             return super().units(values)
         return np.array([values[group].sum() for group in self.groups])
 
@@ -97,22 +98,24 @@ def leave_group_out(
     solution : Solution
         A fit by ``infer``, or ``Learned.solution``.
     groups : array (N,) of labels, or N lists of rows
-        Rows with one label are left out together. Or, for each row, the numbers of the rows that are left out when it
-        is predicted, itself among them or not (it always is): ``correlated_rows`` makes such lists.
+        Rows with the same label are left out together. Alternatively, for each row the indices of the rows that are
+        left out when it is predicted (the row itself always is); ``correlated_rows`` makes such lists.
     prior : Prior, optional
-        The prior of the fit, ``Learned.prior``: what refits need.
+        The prior of the fit, such as ``Learned.prior``, which refits need.
     weights : array (N,), optional
-        Those of the fit.
-    neighbours : int
-        How many rows beside the group are fitted again without it; 0 keeps every site as it is.
-    refit : "flagged", "all" or "none"
-        Which groups are fitted again with all rows; "flagged" without a prior only flags them.
-    joint : bool
+        The weights of the fit.
+    neighbours : int, default 20
+        Number of rows outside the group that are fitted again without it; with 0 all other sites are unchanged.
+    refit : "flagged", "all" or "none", default "flagged"
+        Which groups are predicted by a refit of all other rows. Without a prior "flagged" only flags them.
+    joint : bool, default False
         Whether to compute the joint density of each group too.
-    rng : seed, for likelihoods of several predictors
+    rng : Generator or seed, optional
+        For likelihoods with several predictors.
     n_jobs : int, None or Dask client
-        Who fits groups again, side by side (``fenchel.tasks``).
-    progress : bool
+        Parallel refits (``fenchel.tasks``).
+    progress : bool, default False
+        Whether to show progress.
 
     Returns
     -------
@@ -147,7 +150,7 @@ def leave_group_out(
 def groups_about(
     solution: Solution, read: LeftOutGroups, evidence: Evidence, neighbours: int, rng: Seed
 ) -> LeaveGroupOut:
-    """All groups by small fits about them; ``evidence``: by which to compute joint densities, None for none."""
+    """Predict all groups by small fits about them; ``evidence``: that for joint densities, or None."""
     return _Local(solution, count("leave_group_out", "neighbours", neighbours), evidence, rng).run(read)
 
 
@@ -162,7 +165,7 @@ def groups_again(
     rng: Seed,
     **run: Any,
 ) -> LeaveGroupOut:
-    """The same with some groups predicted by fits of all rows but theirs."""
+    """The predictions with some groups replaced by fits of all other rows."""
     evidence = evidence if np.ndim(out.mean[0]) == 0 else None
     whole = (solution.elbo, _gain(solution)) if evidence == "corrected" else (solution.elbo, 0.0)
     shared = _FitsWithout(solution, read, prior, weights, evidence, whole, seed_of(rng))
@@ -171,12 +174,12 @@ def groups_again(
 
 
 def _gain(fit: Solution) -> float:
-    """The corrected evidence less the elbo."""
+    """The corrected evidence minus the elbo."""
     return float(fit.corrected().log_evidence - fit.elbo)
 
 
 class LeftOutGroups:
-    """Which rows are left out together, and which of them are predicted then."""
+    """The rows that are left out together (``members``), and those of them that are predicted (``targets``)."""
 
     def __init__(self, solution: Solution, groups: Any) -> None:
         n, seen = solution.y.shape[0], ~np.isnan(solution.y)
@@ -190,9 +193,9 @@ class LeftOutGroups:
             labels = np.asarray(groups)
             if labels.shape != (n,):
                 raise problem("leave_group_out", f"groups has shape {labels.shape}", f"({n},) labels or {n} lists")
-            found, code = np.unique(labels, return_inverse=True)
+            levels, code = np.unique(labels, return_inverse=True)
             order = np.argsort(code, kind="stable")
-            for label, rows in zip(found, np.split(order, np.cumsum(np.bincount(code))[:-1]), strict=True):
+            for label, rows in zip(levels, np.split(order, np.cumsum(np.bincount(code))[:-1]), strict=True):
                 rows = rows[seen[rows]]
                 if rows.size:
                     self._add(label.item() if hasattr(label, "item") else label, rows, rows)
@@ -215,7 +218,7 @@ class LeftOutGroups:
 
 
 class _Local:
-    """Small fits about each group."""
+    """Predictions of groups by small fits of the group and its neighbours."""
 
     def __init__(self, solution: Solution, neighbours: int, evidence: Evidence, rng: Seed) -> None:
         self.solution, self.neighbours, self.rng = solution, neighbours, rng
@@ -230,10 +233,10 @@ class _Local:
         together, gain, moved = np.full((3, len(read.members)), np.nan)
         for g, (members, targets) in enumerate(zip(read.members, read.targets, strict=True)):
             at = own.place[members]
-            at = at[at >= 0]  # a row whose site is flat has nothing to forget
+            at = at[at >= 0]  # rows without curvature have no site to remove
             centre, spread, (together[g], gain[g]), moved[g] = self.one(at)
-            mine = np.isin(own.active[at], targets)
-            mean[own.active[at[mine]]], variance[own.active[at[mine]]] = centre[mine], spread[mine]
+            wanted = np.isin(own.active[at], targets)
+            mean[own.active[at[wanted]]], variance[own.active[at[wanted]]] = centre[wanted], spread[wanted]
         y = np.full(solution.y.shape, np.nan)
         targets = np.concatenate(read.targets)
         y[targets] = solution.y[targets]
@@ -253,7 +256,7 @@ class _Local:
         )
 
     def one(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, Density, float]:
-        """Mean and variance of eta at the rows of a group, its log density, and how far the others would move."""
+        """Mean and variance of eta at the rows of a group, its log density, and the largest move of other rows."""
         own = self.cavities
         columns = own.columns(at)
         alone = own.without(at, columns)
@@ -268,18 +271,18 @@ class _Local:
             prior = self._prior(block)
             fit = self._fit(prior, block, at.size) if near.size else None
             whole = self._whole(prior, block) if self.evidence is not None and at.size else _UNKNOWN
-        except NotPositiveDefinite:  # a likelihood that is not log-concave may leave no Gaussian without its sites
+        except NotPositiveDefinite:  # without log-concavity a cavity may be improper
             return alone.mean, own.marginal(alone, at), _UNKNOWN, float("inf")
         if fit is None:
             return alone.mean, own.marginal(alone, at), whole, outside
         gain = _gain(fit) if self.evidence == "corrected" else 0.0
         density = whole[0] - fit.elbo, whole[1] - gain
-        found = fit.posterior.moments[0], fit.posterior.cavity()[1]  # an unobserved row has no site to forget
-        mean, variance = (to_numpy(v)[: at.size] for v in found)
+        moments = fit.posterior.moments[0], fit.posterior.cavity()[1]  # the rows of the group are unobserved here
+        mean, variance = (to_numpy(v)[: at.size] for v in moments)
         return mean, variance, density, outside
 
     def _whole(self, prior: DenseCovariance, block: np.ndarray) -> Density:
-        """The evidence of all rows of a block, under the cavity of these: q at the optimum is that of the fit.
+        """The evidence of all rows of a block under their cavity as prior; the optimal q is that of the fit.
 
         elbo = -1/2 (log|1 + C Lam| - lam'rho + alpha'C alpha) - sum f
         """
@@ -304,12 +307,12 @@ class _Local:
         rows = self.cavities.active[block]
         y = self.solution.y[rows].copy()
         y[:hidden] = np.nan
-        start = self.start[rows]  # without the group its neighbours move little, with it nothing does
+        start = self.start[rows]  # neighbours move little without the group
         return infer(self.solution.likelihood.take(rows), prior, y, weights=self.times[rows], start=start)
 
 
 class _FitsWithout(NamedTuple):
-    """What the fits without a group share; ``whole`` is the evidence of all rows, elbo and gain."""
+    """The common arguments of the fits without a group; ``whole`` is the evidence of all rows, elbo and gain."""
 
     solution: Solution
     read: LeftOutGroups
@@ -320,7 +323,7 @@ class _FitsWithout(NamedTuple):
     rng: Seed
 
     def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Density]:
-        """Log densities, means and variances of the targets of a group fitted without its rows, and its joint one."""
+        """Log densities, means and variances of the targets of a group from the other rows, and its joint density."""
         solution, at = self.solution, self.read.targets[g]
         y = solution.y.copy()
         y[self.read.members[g]] = np.nan
@@ -334,7 +337,7 @@ class _FitsWithout(NamedTuple):
 
 
 def refitted(out: LeaveGroupOut, read: LeftOutGroups, again: list[int], fits: Sequence[Any]) -> LeaveGroupOut:
-    """The same with some groups fitted without their rows."""
+    """The predictions with some groups replaced by the results of refits."""
     fields = [v.copy() for v in (out.log_density, out.mean, out.variance, out.joint, out.joint_gain)]
     density, mean, variance, together, gains = fields
     for g, (one, h, rho, (plain, gain)) in zip(again, fits, strict=True):

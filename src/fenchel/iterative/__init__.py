@@ -1,9 +1,9 @@
-"""Very large latent Gaussian models without a factor of their precision: conjugate gradients, probes, intervals.
+"""Very large latent Gaussian models without a Cholesky factor: conjugate gradients, random probes, interval results.
 
-``layout.py`` is which latents are eliminated, which are met in blocks and which make a dense border, and the rows of a
-design by these; ``system.py`` the precision P at one lam, with its solves, probes and log determinant;
-``probed_fit.py`` q at given hyperparameters, ``certificate.py`` what is proved and what is estimated of it, as numbers
-known up to an interval; ``probed_evidence.py`` the hyperparameters, ``probed_posterior.py`` what comes back.
+``layout.py`` splits the latents into those that are eliminated, those in blocks, and a dense border, and splits the
+design in the same way. ``system.py`` has the precision P at one lam, with solves, probes and log determinant.
+``probed_fit.py`` fits q at given hyperparameters, and ``certificate.py`` computes its certificate as intervals.
+``probed_evidence.py`` learns the hyperparameters, and ``probed_posterior.py`` is the result.
 """
 
 from __future__ import annotations

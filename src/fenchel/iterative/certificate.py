@@ -1,24 +1,25 @@
-"""What is proved of a fit without a factor, and what is estimated of it: the elbo and the gap as intervals.
+"""The certificate of a fit without a factor: elbo and gap as intervals, proved or estimated.
 
-A bound with a dual (sites s, alpha, lam; h = offset - A Q^-1 A' alpha without any solve):
+For a bound with a dual (sites s, alpha, lam; h = offset - A Q^-1 A' alpha needs no solve with P):
 
     D = 1/2 m' Q m - offset' alpha - 1/2 (log|P| - log|Q|) + sum k - const >= best elbo,    gap = sum_n gap_n(h, rho)
 
-Other log-concave ones, by the decrement of Newton's step where that is short, as ``primal.py`` has it:
+For other log-concave likelihoods, by the decrement of Newton's step if that is short, as in ``primal.py``:
 
     best elbo - elbo <= g' P^-1 g + 1/2 tr(P^-1 M P^-1 M),    g = Q m + A' alpha(rho),   M = A' diag(lam - lam(rho)) A
 
-log|P| and rho are estimated by probes that the fit has not seen, in four groups: a sum over rows of squares of errors
-of rho is too large by their variance, never too small on average, so it is an upper end as it stands, and what is known
-of its spread by leaving out a group each is added; the lower end is 0. For certain:
+log|P| and rho are estimated by probes that were not used for the fit, in four groups. The gap is a sum over rows of
+squared errors of rho, which the variance of the probes makes too large and never too small on average. So this sum,
+plus a multiple of its standard deviation from the jackknife over groups, is the upper end of the gap; the lower end is
+0. With certainty:
 
     elbo of N(m, P~^-1) <= best elbo <= D with log|P| at its lower limit
-    log p(y) <= -psi(z) - 1/2 z' Q z + 1/2 g' Q^-1 g,   g the slope of the first two, at any z
+    log p(y) <= -psi(z) - 1/2 z' Q z + 1/2 g' Q^-1 g,   g the gradient of the first two terms, at any z
     log|P| = log|P_11| + log|C| + log|S|,    log|M| >= log|C| >= log|M| + n (p log a + (1 - p) log t)
 
-The first inequality of the last line is Fischer's, the second ``linalg.krylov.log_det_bounds`` of K = L^-1 C L^-T: its
-diagonal blocks are I, it lies above a, and the squares of its other entries are added up by one pass over pairs of
-entries of E. Where that pass is too long, C >= Q_mm alone is used.
+In the last line, the first inequality is Fischer's and the second is ``linalg.krylov.log_det_bounds`` of
+K = L^-1 C L^-T: its diagonal blocks are I, its eigenvalues are above a, and the squares of its other entries are summed
+in one pass over pairs of entries of E. If that pass is too long, only C >= Q_mm is used.
 """
 
 from __future__ import annotations
@@ -40,27 +41,29 @@ from .system import Probed, System
 
 _GROUPS = 4  # groups of probes
 _TIGHT = 1e-5  # relative residual of the probes' solves
-_SHORT = 0.05  # Newton's step in h, and lam rho; longer steps are bounded by strong concavity, as in ``primal.py``
-_POINT = 1e-12  # a variance of eta that counts as none
-_ROUNDED = 1e-12  # relative rounding of sums over rows and of log determinants
-_TRACES = 4  # probes of the trace in the decrement
-_LONGEST = 5e8  # pairs of entries of E that are visited; with more the limit is that of the prior
+_SHORT = 0.05  # largest step in h, and in lam rho, for the decrement; otherwise strong concavity, as in ``primal.py``
+_POINT = 1e-12  # a variance of eta that is practically 0
+_ROUNDED = 1e-12  # relative rounding error of sums over rows and of log determinants
+_TRACES = 4  # probes for the trace in the decrement
+_LONGEST = 5e8  # most pairs of entries of E for the lower limit; with more the limit of the prior is used
 
 
 @dataclass(frozen=True)
 class EstimatedInterval(Stated):
-    """A number that is estimated, with the ends of an interval for it. It cannot be converted to a float.
+    """An estimated number with an interval. It cannot be converted to a float.
 
     Attributes
     ----------
     estimate : float
-        By the probes.
+        Estimate by the probes.
     lower, upper : float
-        It lies between these with probability ``level``; what the solves left over is part of it.
+        Ends of an interval that has the number with probability ``level``; it includes the error of the solves.
     level : float
+        Probability of the interval.
     certain : (float, float)
-        It lies between these for certain; infinite where nothing is proved.
+        Proved limits of the number; infinite if nothing is proved.
     name : str
+        Name of the number, for messages.
 
     Examples
     --------
@@ -94,7 +97,7 @@ class EstimatedInterval(Stated):
         return self.lower <= value <= self.upper
 
     def __format__(self, spec: str) -> str:
-        """lower to upper, each by ``spec``."""
+        """The interval as text, both ends formatted by ``spec``."""
         return f"[{self.lower:{spec}}, {self.upper:{spec}}]"
 
     def __repr__(self) -> str:
@@ -109,9 +112,11 @@ class Certified:
     Attributes
     ----------
     state : State
-        With the mean that the certificate is of, and the variances by the probes of the certificate.
+        The certified mean, with variances by the probes of the certificate.
     elbo, elbo_upper, gap : EstimatedInterval
+        The elbo of q, the upper bound on the best elbo, and their difference.
     kind : "duality", "decrement" or "strong-concavity"
+        How the gap is bounded.
     """
 
     state: State
@@ -122,7 +127,7 @@ class Certified:
 
 
 def certify(state: State, z: np.ndarray, level: float, enough: float) -> Certified:
-    """The certificate of a fit, by probes z (n_2, m) of its own, m a multiple of 4."""
+    """Compute the certificate of a fit with new probes z (n_2, m), m a multiple of 4."""
     state = state.polished(enough)
     by = _by_duality if state.likelihood.objective.convex else _by_decrement
     return by(state, z, level)
@@ -130,12 +135,12 @@ def certify(state: State, z: np.ndarray, level: float, enough: float) -> Certifi
 
 # -- probes ---------------------------------------------------------------------------------------------------
 def _spread(bound: Callable[[np.ndarray], float], system: System, probed: Probed) -> tuple[float, float]:
-    """What a sum of squares of errors of the variances is: an estimate without their variance, and an end above."""
+    """Estimate of a sum of squared errors of variances, without the noise of the probes, and an upper end for it."""
     rows = [system.row_variance(part) for part in probed.groups(_GROUPS)]
     mean = np.mean(rows, axis=0)
     whole = bound(mean)
     left = np.array([bound((_GROUPS * mean - row) / (_GROUPS - 1)) for row in rows])
-    # noise adds c / G to the whole and c / (G - 1) to one with a group left out
+    # noise adds c / G to the estimate from all G groups, and c / (G - 1) to one that leaves out a group
     noise = max(0.0, float(left.mean()) - whole) * (_GROUPS - 1)
     sd = float(np.sqrt((_GROUPS - 1) / _GROUPS * ((left - left.mean()) ** 2).sum()))
     return max(0.0, whole - noise), whole + 3.0 * sd
@@ -150,15 +155,15 @@ def _certified(
     certain: tuple[float, float],
     level: float,
 ) -> Certified:
-    """The three intervals, each wider by what rounding may have done to sums of that size.
+    """The three intervals, each widened by the rounding errors of sums of that size.
 
-    ``rest`` is what ``elbo_upper`` is beside -1/2 log|P|, ``added`` what is added to its estimate and to its upper end.
+    ``rest`` is ``elbo_upper`` without -1/2 log|P|; ``added`` is added to its estimate and to its upper end.
     """
     system, probed, (estimate, high) = state.system, state.probed, gap
     base = system.log_det_blocked
     reach = float(student.ppf(0.5 + level / 2, max(1, probed.m - 1))) * float(probed.se(probed.log_ratio))
     log_det = base + float(probed.mean(probed.log_ratio))
-    lowest = base + float(probed.mean(probed.low)) - reach  # with what the quadratures left over
+    lowest = base + float(probed.mean(probed.low)) - reach  # includes the error of the quadratures
     middle = rest - 0.5 * log_det + added[0]
     slack = _ROUNDED * (abs(middle) + abs(base) + abs(system.log_det_prior) + state.h.size)
     lower, upper = rest - 0.5 * (log_det + reach) - slack, rest - 0.5 * lowest + added[1] + slack
@@ -170,7 +175,7 @@ def _certified(
 
 
 def _block_elbo(state: State, Qm: float) -> float:
-    """The elbo of N(m, P~^-1), which needs no probe."""
+    """The elbo of N(m, P~^-1), which is computed without probes."""
     system = state.system
     rho = system.blocked_variance
     f = state.task.loss(state.likelihood, state.data, state.h, rho).total
@@ -216,19 +221,19 @@ def _by_decrement(state: State, z: np.ndarray, level: float) -> Certified:
         return value
 
     estimate, high = _spread(missing, system, probed)
-    estimate /= 2  # the decrement is twice what its quadratic model says is missing
+    estimate /= 2  # the quadratic model of the gap is half the decrement
     here = replace(state, system=system, probed=probed, rho=system.row_variance(probed))
     Qm = float(state.m @ Q_m)
     f = task.loss(state.likelihood, state.data, state.h, here.rho).total
     rest = 0.5 * (system.log_det_prior + float(lam @ here.rho) - Qm) - f
     kind = "decrement" if kinds == {"decrement"} else "strong-concavity"
     certain = _block_elbo(here, Qm), _mode_bound(state)
-    # the elbo is what the probes estimate; the bound on what is missing lies above it
+    # the probes estimate the elbo of q; the bound on the gap is added to it
     return _certified(here, kind, rest, (estimate, high), (estimate, high), certain, level)
 
 
 def _shortfall(state: State, system: System, rho: np.ndarray, Q_m: np.ndarray, some: Probed) -> tuple[str, float]:
-    """A bound on best elbo - elbo if the variances of eta are rho."""
+    """Bound on best elbo - elbo for variances rho of eta, with the kind of the bound."""
     rows, lam = state.task.rows, system.lam
     loss = state.task.loss(state.likelihood, state.data, state.h, rho)
     g = (Q_m + rows.adjoint(loss.alpha[:, None])[:, 0])[:, None]
@@ -251,7 +256,7 @@ def _shortfall(state: State, system: System, rho: np.ndarray, Q_m: np.ndarray, s
 
 
 def _mode_bound(state: State) -> float:
-    """What log p(y) certainly stays below: the joint density near its mode, by the prior's share of the curvature."""
+    """Proved upper bound on log p(y), from the joint density near its mode and the curvature of the prior."""
     task, rho = state.task, np.full(state.h.size, _POINT)
     here, best = state.moved(rho), np.inf
     for _ in range(30):
@@ -266,11 +271,11 @@ def _mode_bound(state: State) -> float:
 
 # -- limits of log|P| -----------------------------------------------------------------------------------------
 def log_det_limits(system: System) -> tuple[float, float]:
-    """Numbers that are certainly below and above log|P|, up to rounding."""
+    """Proved lower and upper limits of log|P|, up to rounding."""
     _, left, root = system.border
     low = system.log_det_first + _middle_low(system)
     if system.p:
-        # S as computed is above the true one by left' C^-1 left, and C above Q
+        # the computed S exceeds the true one by left' C^-1 left, where left is the residual, and C >= Q
         whole = np.zeros((system.n1 + system.nm + system.p, left.shape[1]))
         middle = slice(system.n1, system.n1 + system.nm)
         whole[middle] = left
@@ -281,7 +286,7 @@ def log_det_limits(system: System) -> tuple[float, float]:
 
 
 def _middle_low(system: System) -> float:
-    """Below log|C|."""
+    """Proved lower limit of log|C|."""
     n, E, block = system.nm, system.E, system.rows.block_of_middle
     if not n:
         return 0.0

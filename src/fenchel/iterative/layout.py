@@ -1,10 +1,11 @@
-"""Which latents are eliminated, which are met in blocks and which make a dense border; the rows of a design by these.
+"""The layout of the latents: those that are eliminated, those in blocks, and a dense border; the design split alike.
 
     z = (z_1, z_m, z_b):   the term with the most levels, the other large terms, fixed effects and small terms
-    Q is block diagonal,   P_11 = Q_11 + A_1' Lam A_1 too (a row sees one level of z_1)
+    Q is block diagonal,   and so is P_11 = Q_11 + A_1' Lam A_1 (a row sees one level of z_1)
 
-A block holds what belongs to one level: one latent of ``(1|g)``, two of ``(x|g)``. A row of A holds whole blocks, zeros
-and all, so that the pattern of a product of two terms is one of whole blocks and stays so when blocks are factorised.
+A block has the latents of one level: one latent for ``(1|g)``, two for ``(x|g)``. A row of A stores whole blocks,
+including zeros, so that the pattern of a product of two terms consists of whole blocks, also after blocks are
+factorised.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ import scipy.sparse as sp
 from ..checks import Refusal, problem
 from ..gmrf.stack import BlockPrecision, StackedField
 
-LARGEST = 8  # latents of a block; a term with larger blocks is refused
-SMALL = 100  # latents of a term that joins the border
-WIDEST = 120  # latents of the border
-_CHUNK = 8  # columns of the border that are made dense at a time
+LARGEST = 8  # most latents of a block; terms with larger blocks are not supported
+SMALL = 100  # most latents of a term in the border
+WIDEST = 120  # most latents of the border
+_CHUNK = 8  # columns of the border that are dense at a time
 
 
 @dataclass(frozen=True)
 class LayoutPart:
-    """The latents of one term: where they stand among all, how many a block holds, and whether a row sees one block."""
+    """The latents of one term.
+
+    field : index of the term
+    start, n : first latent, and number of latents
+    d : latents of a block, 0 if the precision has no small blocks
+    single : whether each row sees at most one block
+    """
 
     field: int
     start: int
@@ -46,24 +53,25 @@ class LayoutPart:
 
 
 class LatentLayout:
-    """The latents of a sum of terms in the order in which they are worked on.
+    """The latents of a sum of terms, in the order in which they are processed.
 
     Parameters
     ----------
     family : StackedField
         The prior, whose terms have precisions made of small blocks or few latents.
     names : sequence of str
-        Of the terms, for messages.
+        Names of the terms, for messages.
 
     Attributes
     ----------
     first : LayoutPart or None
         The term that is eliminated.
     middle : list of LayoutPart
+        The other large terms.
     border : list of LayoutPart
-        Small terms; the fixed effects come behind them.
+        Small terms; the fixed effects follow them.
     order : int array (L,)
-        The numbers of the latents in the order (first, middle, border).
+        Indices of the latents in the order (first, middle, border).
     """
 
     def __init__(self, family: StackedField, names: Sequence[str]) -> None:
@@ -100,12 +108,12 @@ class LatentLayout:
 
     @property
     def large(self) -> list[LayoutPart]:
-        """The first and those in the middle."""
+        """The first part and the parts of the middle."""
         return [*([] if self.first is None else [self.first]), *self.middle]
 
     @cached_property
     def sizes(self) -> tuple[int, int, int]:
-        """Latents that are eliminated, in the middle, and of the border."""
+        """Numbers of latents of the first part, of the middle and of the border."""
         n1 = 0 if self.first is None else self.first.n
         middle = sum(part.n for part in self.middle)
         return n1, middle, self.n_latents - n1 - middle
@@ -117,7 +125,7 @@ class LatentLayout:
         return np.concatenate([*parts, every[self.n_latents - self.n_fixed :]])
 
     def split(self, A: Any) -> tuple[sp.csr_array, sp.csr_array, sp.csr_array]:
-        """A design over all latents as those of the three kinds, the first two in whole blocks."""
+        """Split a design over all latents into first part, middle and border, the first two in whole blocks."""
         A = sp.csr_array(A)
         none = sp.csr_array((A.shape[0], 0))
         one = none if self.first is None else _closed(A[:, self.first.here], self.first.d)
@@ -126,9 +134,9 @@ class LatentLayout:
         return one, sp.csr_array(sp.hstack([none, *middle], format="csr")), sp.csr_array(sp.hstack(edge, format="csr"))
 
     def prior(self, theta: np.ndarray) -> tuple[list[np.ndarray], list[tuple[int, np.ndarray]]]:
-        """Q as stacks of blocks, and for each theta its derivative: (which stack, its blocks).
+        """Q as stacks of blocks, and its derivative in each theta: (index of the stack, blocks).
 
-        Stacks are (K, d, d) of the first and of each in the middle; the last is the border's matrix.
+        The stacks (K, d, d) are for the first part and each part of the middle; the last one is the border's matrix.
         """
         made = [field.build(part) for field, part in self.precision.split(theta)]
         place = {part.field: i for i, part in enumerate(self.large)}
@@ -157,7 +165,7 @@ class LatentLayout:
 
 
 def block_stack(Q: Any, d: int) -> np.ndarray:
-    """The blocks (K, d, d) on the diagonal of a sparse matrix that has nothing else."""
+    """The diagonal blocks (K, d, d) of a block diagonal sparse matrix."""
     entries = sp.coo_array(Q)
     i, j = entries.coords
     out = np.zeros((Q.shape[0] // d, d, d))
@@ -166,7 +174,7 @@ def block_stack(Q: Any, d: int) -> np.ndarray:
 
 
 def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any) -> LayoutPart:
-    """The blocks of one term: as small as Q allows, and such that a row sees one of them if any size does."""
+    """The part of one term, with the smallest blocks of Q such that each row sees one block, if there are any."""
     i, j = sp.coo_array(Q).coords
     sizes = [d for d in range(1, LARGEST + 1) if n % d == 0 and (i // d == j // d).all()]
     row = _row_of(A)
@@ -179,7 +187,7 @@ def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any) -> LayoutPart
 
 
 def _closed(A: Any, d: int) -> sp.csr_array:
-    """The same design with every entry of a block that a row touches."""
+    """The design with explicit zeros, such that each row stores whole blocks."""
     A = sp.csr_array(A)
     if d > 1:
         blocks = A.tobsr((1, d)).tocsr()
@@ -189,31 +197,32 @@ def _closed(A: Any, d: int) -> sp.csr_array:
 
 
 def _row_of(A: sp.csr_array) -> np.ndarray:
-    """The row of each entry."""
+    """The row index of each stored entry."""
     return np.repeat(np.arange(A.indptr.size - 1), np.diff(A.indptr))
 
 
 def _refusal(name: str, why: str) -> Refusal:
     return problem(
         "iterative engine",
-        f"the term {name} cannot be worked on: {why}",
-        f"independent groups, (1|g), (x|g), several groups a row, and terms of at most {SMALL} latents",
+        f"the term {name} is not supported: {why}",
+        f"independent groups, (1|g), (x|g), several groups for each row, and terms of at most {SMALL} latents",
         'Use engine="direct".',
     )
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
 class CrossRowPairs:
-    """A' Lam B of two sparse designs A (N, k) and B (N, l) over the same rows, on a pattern that is found once.
+    """A' Lam B for sparse designs A (N, k) and B (N, l) with the same rows, on a pattern that is computed once.
 
-    Each row n brings the products a_i b_j of its entries; where they land is kept, so that another lam costs one pass.
+    Each row n contributes the products a_i b_j of its entries. Their positions in the result are stored, so that a new
+    lam costs one pass.
 
     Attributes
     ----------
     row : int array
-        Of each product.
+        Row n of each product.
     left, right : int arrays
-        The entries of A and B that it is made of.
+        Indices of its entries of A and B.
     where : int array
         Its entry of the csr pattern (``indptr``, ``indices``), in which ``owner`` is the row of each entry.
     """
@@ -245,7 +254,7 @@ class CrossRowPairs:
         return sp.csr_array((data, self.indices, self.indptr), shape=self.shape)
 
     def form(self, entries: np.ndarray, left: np.ndarray, right: np.ndarray, n: int) -> np.ndarray:
-        """a_n' W b_n of each row (n,), W on this pattern with ``entries``, a and b by the data of their designs."""
+        """a_n' W b_n of each row (n,), where W has ``entries`` on this pattern, with the data of both designs."""
         value = entries[self.where]
         value *= left[self.left]
         value *= right[self.right]
@@ -253,13 +262,13 @@ class CrossRowPairs:
 
 
 class RowSet:
-    """The rows A = (A_1, A_m, A_b) of a fit by the kinds of a layout, with all that does not depend on lam found once.
+    """The rows A = (A_1, A_m, A_b) of a fit, split by a layout, with everything that does not depend on lam.
 
     Attributes
     ----------
     pairs : CrossRowPairs of A_1 and A_m
     starts : list of int
-        Where each part of the middle begins there.
+        First latent of each part of the middle, within the middle.
     """
 
     def __init__(self, layout: LatentLayout, A: Any) -> None:
@@ -281,7 +290,7 @@ class RowSet:
 
     @cached_property
     def whole(self) -> sp.csr_array:
-        """The three side by side."""
+        """The three designs side by side."""
         return sp.csr_array(sp.hstack([self.A1, self.Am, self.Ab], format="csr"))
 
     @cached_property
@@ -303,7 +312,7 @@ class RowSet:
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     def grams(self, lam: np.ndarray) -> tuple[list[np.ndarray], sp.csr_array | None]:
-        """The blocks of A' Lam A of the first and of each part of the middle, and what of A_m' Lam A_m joins blocks."""
+        """The diagonal blocks of A' Lam A for first part and middle, and the rest of A_m' Lam A_m, or None."""
         first, out = self.layout.first, []
         if first is not None:
             out.append(block_stack(self._own_first.gram(lam), first.d))
@@ -322,7 +331,7 @@ class RowSet:
         return out, sp.csr_array((whole.data[~inside], (i[~inside], j[~inside])), shape=whole.shape)
 
     def borders(self, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """A_1' Lam A_b, A_m' Lam A_b and A_b' Lam A_b, dense."""
+        """A_1' Lam A_b, A_m' Lam A_b and A_b' Lam A_b as dense arrays."""
         n1, nm, p = self.layout.sizes
         out, columns = np.empty((n1 + nm + p, p)), self.Ab.tocsc()
         for i in range(0, p, _CHUNK):
@@ -331,11 +340,11 @@ class RowSet:
         return out[:n1], out[n1 : n1 + nm], out[n1 + nm :]
 
     def first_form(self, blocks: np.ndarray) -> np.ndarray:
-        """a_1' B a_1 of each row (N,), for blocks B of the first part."""
+        """a_1' B a_1 for each row (N,), with blocks B of the first part."""
         own, d = self._own_first, blocks.shape[1]
         entries = blocks[own.owner // d, own.owner % d, own.indices % d]
         return own.form(entries, self.A1.data, self.A1.data, self.A1.shape[0])
 
     def middle_squares(self, data: np.ndarray) -> np.ndarray:
-        """The sum of squares of each row (N,), of entries on the pattern of A_m."""
+        """Sum of squares of each row (N,), for entries ``data`` on the pattern of A_m."""
         return np.bincount(_row_of(self.Am), data**2, minlength=self.Am.shape[0]).astype(np.float64)

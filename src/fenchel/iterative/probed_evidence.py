@@ -1,14 +1,14 @@
-"""Learn theta without a factor: where the slope of the evidence, by fixed probes, is zero.
+"""Learn theta without a factor: find the root of the gradient of the evidence, estimated by fixed probes.
 
     d elbo / d theta = 1/2 tr[(Q^-1 - V - m m') dQ] + d log p / d theta,     V by probes
 
-The same probes serve at every theta, so the slope is a smooth function whose root is found by quasi-Newton steps from
-the information of the prior, 1/2 tr(Q^-1 dQ_i Q^-1 dQ_j). The curvature H at the root, by differences of slopes, gives
-how well theta is known, H^-1, and what the probes did to it: H^-1 G H^-1, G the variance of the slope over probes. What
-the last step and fit leave, e nats, adds 2 e H^-1.
+The same probes are used at every theta, so that the gradient is a smooth function. Its root is found by quasi-Newton
+steps, starting with the information of the prior, 1/2 tr(Q^-1 dQ_i Q^-1 dQ_j). The curvature H at the root, by
+differences of gradients, gives the covariance of theta, H^-1, and its error by the probes, H^-1 G H^-1, where G is the
+variance of the gradient over probes. If the last step and fit leave e nats, 2 e H^-1 is added.
 
-Where one factorisation costs more than a whole fit without one, the same search with a few probes finds the start of a
-fit with a factor (``near``).
+If one factorisation costs more than a whole fit without one, the same search with few probes finds a start for a fit
+with a factor (``near``).
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from .certificate import Certified, certify
 from .probed_fit import WHERE, State, Task, fit, restored
 from .probed_posterior import IterativeFit, SearchResult
 
-RISE = 1e-3  # nats that a further step of theta may bring where the search ends
-FINEST = 1e-6  # nats that inner fits and the last steps may leave
-_LOOSEST = 1e-6  # nats a row that an inner fit may leave
-_LAST = 4  # steps by the curvature
-_ARM = 1.5  # log units: the longest step of an entry
-_TRUST = 1000.0  # ratio of the information of the prior to what rows leave of it, at most
+RISE = 1e-3  # nats: the search ends when the predicted gain of a step is smaller
+FINEST = 1e-6  # nats: smallest tolerance of inner fits and of the last steps
+_LOOSEST = 1e-6  # nats for each row: largest tolerance of an inner fit
+_LAST = 4  # steps with the curvature at the root
+_STEP_LIMIT = 1.5  # log units: longest step of a hyperparameter
+_TRUST = 1000.0  # largest ratio of the information of the prior to the curvature
 _FAR = 1e-3  # relative residual of the probes' solves, far from the root
-_NEAR = 1e-6  # the same near it
-_FAR_BLUR = 0.02  # nats: a fit that may leave more counts as far from the root
-_SLOPE = 1e-6  # nats a log unit: no search ends by its slope, but by what a step promises
-_START_PROBES = 8  # of the start of a fit with a factor
-_START_STEPS = 30  # steps of theta there; a search that needs more gives no start
+_NEAR = 1e-6  # the same near the root
+_FAR_BLUR = 0.02  # nats: with a larger tolerance of the fit theta is far from the root
+_SLOPE = 1e-6  # nats for each log unit: so small that searches end by the predicted gain instead
+_START_PROBES = 8  # probes for the start of a fit with a factor
+_START_STEPS = 30  # most steps of theta for such a start
 
 
 @dataclass
 class Slope:
-    """The slope at one theta: its value, what each probe says of the family's part, and the fit there.
+    """The gradient of the evidence at one theta: its value, the family's part by each probe, and the fit.
 
-    It answers what a search asks of a fit; the certificate is made once, at the end.
+    It has the attributes that a search reads from a fit; the certificate is computed once, at the end.
     """
 
     theta: np.ndarray
@@ -68,9 +68,9 @@ class Slope:
 
 
 class ProbedEvidence(Objective[Found]):
-    """The evidence by fixed probes as an objective, each fit starting from the last.
+    """The evidence by fixed probes as an objective, where each fit starts from the last one.
 
-    Its slopes are known and its values are not: a value is the one before and the slopes' mean times the way.
+    Only gradients are computed. A value is the previous value plus the mean of both gradients times the step.
     """
 
     tol = 0.0
@@ -79,8 +79,8 @@ class ProbedEvidence(Objective[Found]):
     def __init__(self, task: Task, z: np.ndarray) -> None:
         self.task, self.z, self.n_family = task, z, task.family.theta.size
         self.last: State | None = None
-        self.here: Evaluated | None = None  # where it was evaluated last
-        self.H: np.ndarray | None = None  # the curvature, once it is known
+        self.here: Evaluated | None = None  # the last evaluation
+        self.H: np.ndarray | None = None  # the curvature at the root, when it is known
         self.n_solves = 0
 
     @property
@@ -111,7 +111,7 @@ class ProbedEvidence(Objective[Found]):
         return here.value, here.gradient
 
     def _slope(self, theta: np.ndarray) -> Slope:
-        """Fit and differentiate."""
+        """Fit at theta and compute the gradient."""
         task = self.task
         first, own = np.split(theta, [self.n_family])
         likelihood = task.likelihood.with_theta(own) if own.size else task.likelihood
@@ -127,7 +127,7 @@ class ProbedEvidence(Objective[Found]):
         return Slope(np.array(theta), total, each, state, self._information(Q, slopes, own.size))
 
     def _information(self, Q: list[np.ndarray], slopes: list[tuple[int, np.ndarray]], n_own: int) -> np.ndarray:
-        """Of complete data: the latents themselves seen, and half a unit a row for the likelihood's own."""
+        """Information if the latents were observed, and 1/2 for each row for the likelihood's own theta."""
         solved = [(place, np.linalg.solve(Q[place], dQ)) for place, dQ in slopes]
         out = np.eye(len(slopes) + n_own) * 0.5 * self.task.n_observed
         for i, (a, A) in enumerate(solved):
@@ -142,7 +142,7 @@ def _own_slope(state: State) -> np.ndarray:
 
 
 def _own_spread(state: State) -> np.ndarray:
-    """How that slope moves with each probe (k, m)."""
+    """The derivative of ``_own_slope`` in the weight of each probe (k, m)."""
     h, rho, m = state.h[:, None], state.rho, state.probed.m
     if not state.likelihood.theta.size:
         return np.zeros((0, m))
@@ -159,7 +159,7 @@ def _own_spread(state: State) -> np.ndarray:
 
 @dataclass
 class Searched:
-    """Where the search for theta ended: the slope there, the mode, and nats that a further step promises."""
+    """The end of the search for theta: the gradient, the mode, and the predicted gain of a further step in nats."""
 
     slope: Slope
     mode: Mode | None
@@ -170,7 +170,7 @@ class Searched:
         return self.rise <= RISE
 
     def result(self, objective: ProbedEvidence) -> SearchResult:
-        """theta with its covariance, and the covariance of what the probes and the end of the search did to it."""
+        """theta with its covariance, and the covariance of its error by the probes and by the end of the search."""
         theta, mode = self.slope.theta, self.mode
         covariance = np.zeros((theta.size,) * 2) if mode is None else mode.covariance
         each = self.slope.each
@@ -197,32 +197,39 @@ def learn(
     max_iter: int = 50,
     progress: bool = False,
 ) -> IterativeFit:
-    """Fit a sum of terms without a factor of its precision, hyperparameters learned, with intervals for a certificate.
+    """Fit a sum of terms without a factor of its precision, learn its hyperparameters, and certify it by intervals.
 
     Parameters
     ----------
     likelihood : Likelihood
-        With one predictor an observation, log-concave.
+        A log-concave likelihood with one predictor for each observation.
     family : StackedField
-        Effects of groups and fixed effects, as ``gmrf.stack`` makes them; ``LatentLayout`` refuses others.
+        Effects of groups and fixed effects, made by ``gmrf.stack``.
     y, weights : arrays (N,)
-        NaN for unobserved.
+        y is NaN for unobserved rows.
     names : sequence of str, optional
-        Of the terms, for messages.
+        Names of the terms, for messages.
     theta : array, optional
-        Where to start: the family's hyperparameters, then the likelihood's own. Default: where they stand.
-    learn_theta : bool
-        False: fit at theta.
-    n_probes : int
-        Vectors of random signs, a multiple of 4; as many again for the certificate. Errors fall with the square root.
-    random_state : int or Generator
-        Of the probes; the same seed gives the same answer.
-    tol : float
-        Relative gap: the fit has converged where the upper end of the gap's interval is below tol max(1, |elbo|).
-    level : float
+        Start: the family's hyperparameters, then the likelihood's own. Default: their present values.
+    learn_theta : bool, default True
+        Whether to learn theta; if False, the fit is at theta.
+    n_probes : int, default 32
+        Number of vectors of random signs, a multiple of 4. As many are used for the certificate. Errors decrease with
+        the square root of this number.
+    random_state : int or Generator, default 0
+        Seed of the probes; the same seed gives the same answer.
+    tol : float, default 1e-4
+        The fit has converged if the upper end of the gap is below tol max(1, |elbo|).
+    level : float, default 0.99
         Probability of the intervals.
-    max_iter : int
-        Steps of theta.
+    max_iter : int, default 50
+        Most steps of theta.
+    progress : bool, default False
+        Whether to show progress.
+
+    Returns
+    -------
+    IterativeFit
 
     Examples
     --------
@@ -267,14 +274,14 @@ def learn(
 
 
 def approach(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Search[Found]:
-    """A search that has ended where a further step promises ``RISE``."""
-    search = Search(objective, max_iter, _SLOPE, draw, SearchOptions(step_limit=_ARM, rise=RISE, trust=_TRUST))
+    """Search until the predicted gain of a step is below ``RISE``."""
+    search = Search(objective, max_iter, _SLOPE, draw, SearchOptions(step_limit=_STEP_LIMIT, rise=RISE, trust=_TRUST))
     search.run(np.clip(start, *objective.bounds.T))
     return search
 
 
 def _searched(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Searched:
-    """To the root of the slope: by the information of the prior, and then by the curvature there."""
+    """Find the root of the gradient, first with the information of the prior and then with the curvature."""
     if not max_iter:
         objective(np.clip(start, *objective.bounds.T))
         return Searched(objective.solution, None, 0.0)
@@ -285,7 +292,7 @@ def _searched(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw:
     objective.H[mode.free] = objective.H[:, mode.free] = 0.0
     objective.H[np.ix_(mode.free, mode.free)] = mode.curvature
     objective.here = search.known
-    last = Search(objective, _LAST, _SLOPE, draw, SearchOptions(step_limit=_ARM, rise=FINEST))
+    last = Search(objective, _LAST, _SLOPE, draw, SearchOptions(step_limit=_STEP_LIMIT, rise=FINEST))
     last.run(search.known)
     return Searched(last.known.solution, mode, last.remaining)
 
@@ -293,7 +300,7 @@ def _searched(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw:
 # -- the start of a fit with a factor -------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Near:
-    """What is known beforehand: theta, and mean and variance of eta at every row (N,); unobserved ones anything."""
+    """A start: theta, and mean and variance of eta (N,), which are arbitrary for unobserved rows."""
 
     theta: np.ndarray
     mean: np.ndarray
@@ -301,7 +308,7 @@ class Near:
 
     @property
     def posterior(self) -> Near:
-        """Itself, as a ``Solution`` has one: what a problem reads a start from."""
+        """This object, because a problem reads its start from the posterior of a ``Solution``."""
         return self
 
 
@@ -315,9 +322,9 @@ def near(
     random_state: Any = 0,
     progress: bool = False,
 ) -> Near | None:
-    """A fit by a few probes, hyperparameters learned, without a certificate; None where that cannot be done.
+    """A start for a fit with a factor, from a search with few probes and no certificate; None if this fails.
 
-    A search that begins there needs two or three evaluations instead of ten, and its answer is the same.
+    A search from this start needs two or three evaluations instead of ten, and has the same result.
     """
     rng = np.random.default_rng(random_state)
     try:
@@ -325,11 +332,11 @@ def near(
         objective = ProbedEvidence(task, rng.choice([-1.0, 1.0], size=(task.layout.sizes[1], _START_PROBES)))
         with reporting(progress, "looking for a start without a factor", None) as draw, np.errstate(all="ignore"):
             search = approach(objective, task.theta, _START_STEPS, draw)
-    except (Refusal, ArithmeticError, np.linalg.LinAlgError):  # a start is no more than help
+    except (Refusal, ArithmeticError, np.linalg.LinAlgError):  # the fit with a factor works without a start
         return None
     theta, state = search.known.theta, search.known.solution.state
     inside = np.all((theta > task.bounds[:, 0]) & (theta < task.bounds[:, 1]))
-    if not (search.remaining <= RISE and state.settled and inside):  # at a bound a search is better begun away from it
+    if not (search.remaining <= RISE and state.settled and inside):  # a search should not start at a bound
         return None
     mean, variance = np.zeros(task.targets.y.shape[0]), np.ones(task.targets.y.shape[0])
     mean[task.keep], variance[task.keep] = state.h, state.rho
@@ -337,7 +344,7 @@ def near(
 
 
 class BegunNear(Solver):
-    """Another solver, whose runs without a start begin at marginals known beforehand."""
+    """A solver that starts from known marginals if no other start is given."""
 
     def __init__(self, solver: Solver, near: Near) -> None:
         self.solver, self.near, self.name, self.needs_dual = solver, near, solver.name, solver.needs_dual

@@ -1,4 +1,4 @@
-"""What the iterative engine returns: the same answers as a posterior, with what probes leave unknown beside them."""
+"""The result of the iterative engine: a posterior whose variances are estimated by probes, with standard errors."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .certificate import Certified
 from .probed_fit import Task
 from .system import FLOOR
 
-_EXACT = 100  # rows whose variance is solved for; that of more is estimated by the probes
-_MORE = 0.3  # share of theta's sd; a larger error by the probes makes a remark
-_SOLVED = 1e-8  # relative residual of solves that answer a user
-_DRAWN = 1e-6  # the same of draws
+_EXACT = 100  # variances of up to so many rows are solved for; those of more rows are estimated by probes
+_MORE = 0.3  # a larger error of theta by the probes, relative to its sd, gives a remark
+_SOLVED = 1e-8  # relative residual of solves for results
+_DRAWN = 1e-6  # the same for draws
 _ROWS = 1 << 15  # rows whose variances are estimated at a time
 _DRAWS = 32  # draws that are solved for at a time
 
 
 class Estimated(NamedTuple):
-    """Estimates with their standard errors by the probes, 0 where a number is exact up to a solve."""
+    """Estimates with their standard errors by the probes; 0 for numbers that were solved for."""
 
     value: np.ndarray
     se: np.ndarray
@@ -36,14 +36,14 @@ class Estimated(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchResult(Stated):
-    """Where the search for theta ended: theta with its covariance, and what the probes did to it.
+    """The result of the search for theta: theta with its covariance, and its error by the probes.
 
     Attributes
     ----------
     rise : float
-        Nats that a further step promises; ``settled`` where that is next to nothing.
+        Predicted gain of a further step, in nats; ``settled``: whether it is negligible.
     n_fits, n_solves : int
-        Fits at one theta, and iterations of conjugate gradients in all.
+        Number of fits, and total iterations of conjugate gradients.
     """
 
     theta: np.ndarray
@@ -58,30 +58,36 @@ class SearchResult(Stated):
 
 
 class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
-    """A fit without a factor: a posterior, itself the marginals of eta at the observations.
+    """A fit without a factor: a posterior, with the marginals of eta at the observations.
 
     Attributes
     ----------
     theta : array
         The family's hyperparameters, then the likelihood's.
     theta_covariance : array
-        How well they are known, by the curvature of the evidence; 0 for one that is held by a bound.
+        Their posterior covariance from the curvature of the evidence; 0 for a hyperparameter at a bound.
     theta_error : array
-        The covariance of what the probes, and where the search stopped, did to them.
+        Covariance of their numerical error, by the probes and by the end of the search.
     elbo, elbo_upper, gap : EstimatedInterval
-        ``elbo`` of the Gaussian found, a lower bound on log p(y); no Gaussian does better than ``elbo_upper``;
-        ``gap`` lies between. Intervals, since log-determinants and variances are estimated; ``elbo_upper.certain`` are
-        proved limits of the best elbo, the lower of them of log p(y) too.
+        ``elbo`` of the fitted Gaussian is a lower bound on log p(y), no Gaussian has a larger elbo than ``elbo_upper``,
+        and ``gap`` is their difference. They are intervals because log determinants and variances are estimated.
+        ``elbo_upper.certain`` are proved limits of the best elbo; the lower one also bounds log p(y).
     certificate : "duality", "decrement" or "strong-concavity"
+        How the gap is bounded.
     converged : bool
-        The gap's upper end is below tol max(1, |elbo|), and no step of theta gains anything.
+        Whether the upper end of the gap is below tol max(1, |elbo|) and the search for theta has converged.
     status : str
+        The same as a sentence.
     likelihood : Likelihood
+        The likelihood at theta.
     n_fits, n_solves : int
-        Fits at one theta, and iterations of conjugate gradients in all.
+        Number of fits, and total iterations of conjugate gradients.
     iterations : int
-        Of conjugate gradients in the last solve of the probes.
-    n_probes, seconds
+        Iterations of conjugate gradients in the last solve of the probes.
+    n_probes : int
+        Number of probes.
+    seconds : float
+        Time of the fit.
     """
 
     def __init__(
@@ -105,7 +111,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         self.at_bounds, self.held = found.at_bounds, found.held
 
     def numbers(self) -> dict[str, Any]:
-        """What a file keeps of the fit: theta, q with its probes, and the certificate."""
+        """The numbers of the fit that a file stores: theta, q with its probes, and the certificate."""
         state, own = self.state, vars(self.certified)
         return {
             "found": self.found,
@@ -117,7 +123,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     # -- the certificate -------------------------------------------------------------------------------
     @property
     def relative_gap(self) -> float:
-        """The upper end of the gap over max(1, |elbo|)."""
+        """The upper end of the gap divided by max(1, |elbo|)."""
         return self.gap.upper / max(1.0, abs(self.elbo.estimate))
 
     @property
@@ -145,20 +151,20 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
     @property
     def remarks(self) -> list[str]:
-        """Where more probes would help, a sentence each."""
+        """Remarks for the user: a sentence if more probes are needed."""
         own, probes = self._theta_sds
         ratio = float((probes / np.where(own > 0.0, own, np.inf)).max(initial=0.0))
         if ratio <= _MORE:
             return []
         wanted = int(np.ceil(self.n_probes * (ratio / (_MORE / 2)) ** 2 / 4) * 4)
         return [
-            f"the probes moved a hyperparameter by {ratio:.0%} of its own uncertainty: n_probes={wanted} makes that "
-            f"{_MORE / 2:.0%}"
+            f"the error of a hyperparameter by the probes is {ratio:.0%} of its sd: n_probes={wanted} would reduce it "
+            f"to {_MORE / 2:.0%}"
         ]
 
     @property
     def _theta_sds(self) -> tuple[np.ndarray, np.ndarray]:
-        """How well theta is known, and its error by the probes."""
+        """Posterior sds of theta, and sds of its error by the probes."""
         return np.sqrt(np.diag(self.theta_covariance)), np.sqrt(np.diag(self.theta_error))
 
     # -- a posterior -----------------------------------------------------------------------------------
@@ -171,7 +177,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return self
 
     def _in_order(self, values: np.ndarray) -> np.ndarray:
-        """Numbers of the latents (L,) in the order of the family, from that of the layout."""
+        """Values of the latents (L,) in the order of the family, from the order of the layout."""
         out = np.empty(values.size)
         out[self.task.layout.order] = values
         return out
@@ -211,7 +217,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return out
 
     def marginals_at(self, new: NewRows) -> NormalMarginals:
-        """eta at other rows (M,): the variance of up to 100 rows by solves, of more by the probes."""
+        """The marginals of eta at other rows (M,): variances of up to 100 rows by solves, of more rows by probes."""
         if new.design is None or new.cross is not None:
             raise problem("predict", "rows given by a covariance", "design=..., rows over the latents")
         A = sp.csr_array(new.design)
@@ -221,7 +227,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return NormalMarginals(h, self.estimates(A).value + np.asarray(new.extra_variance, dtype=np.float64))
 
     def estimates(self, design: Any) -> Estimated:
-        """The variance of eta at rows (M,), with its standard error by the probes: 0 where it was solved for."""
+        """The variances of eta at rows (M,), with standard errors by the probes, 0 if they were solved for."""
         A, own = sp.csr_array(design), self.task.layout.A
         if A.shape == own.shape and A.nnz == own.nnz and not (own != A).nnz:
             return Estimated(self.variance, np.full(A.shape[0], np.nan))
@@ -232,12 +238,12 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return Estimated(np.einsum("lm,lm->m", right, solved), np.zeros(A.shape[0]))
 
     def _estimated(self, blocked: np.ndarray, each: np.ndarray) -> Estimated:
-        """Variances by those of the blocked Gaussian, and what each probe adds to them."""
+        """Variances as those of the blocked Gaussian plus the mean contribution of the probes."""
         probed = self.state.probed
         return Estimated(np.maximum(blocked + probed.mean(each), FLOOR * blocked), probed.se(each))
 
     def _probed_variances(self, A: sp.csr_array) -> Estimated:
-        """a' P^-1 a of any rows, by the probes."""
+        """a' P^-1 a of any rows, estimated by the probes."""
         system, probed, none = self.state.system, self.state.probed, np.zeros(0)
         parts = [Estimated(none, none)]
         for i in range(0, A.shape[0], _ROWS):
@@ -277,7 +283,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         return np.asarray(self.task.family.offset + (self.task.layout.A @ self.sample_latents(size, rng).T).T)
 
     def summary(self) -> str:
-        """The certificate, then theta with its sds and its error by the probes."""
+        """Text with the certificate, and theta with its sds and its errors by the probes."""
         names = [*self.task.family.names, *self.likelihood.theta_names]
         lines = [*self.stated(), "", f"{'hyperparameter':<34}{'value':>12}{'sd':>12}{'error':>12}"]
         for name, value, own, error in zip(names, self.theta, *self._theta_sds, strict=True):

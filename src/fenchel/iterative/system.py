@@ -1,22 +1,23 @@
-"""The precision P = Q + A' Lam A at one lam: solved with, its inverse's diagonal and its log determinant estimated.
+"""The precision P = Q + A' Lam A at one lam: solves, and estimates of variances and of the log determinant.
 
-Latents are the first term's (1), the middle's (m) and the border's (b). The first is eliminated by its blocks, the
-border by a solve for each of its columns, and the middle is met by conjugate gradients:
+The latents are those of the first term (1), of the middle (m) and of the border (b). The first term is eliminated by
+its blocks, the border by a solve for each of its columns, and the middle is solved by conjugate gradients:
 
     P_11 = L_1 L_1',   E = L_1^-1 P_1m,   E_b = L_1^-1 P_1b,    C = P_mm - E' E,   C_b = P_mb - E' E_b
     C X = C_b,         S = P_bb - E_b' E_b - C_b' X,            log|P| = log|P_11| + log|C| + log|S|
     a' P^-1 a = |L_1^-1 a_1|^2 + t' C^-1 t + r' S^-1 r,
     t = a_m - E' L_1^-1 a_1,    r = a_b - E_b' L_1^-1 a_1 - X' t
 
-M = L L' are the blocks of C on its diagonal. With M in the place of C the same formulas are of another precision, P~:
-its determinant and variances are exact, and a Gaussian with precision P~ is one whose elbo can be computed. Probes z of
-signs do the rest, each made orthogonal to what L makes of the constant vector of a term, the slowest direction, which
-is itself a last probe; u = L^-T z, x = C^-1 L z:
+M = L L' are the diagonal blocks of C. With M instead of C the same formulas are those of another precision, P~, whose
+determinant and variances are computed exactly, and so is the elbo of a Gaussian with precision P~. Probes z of random
+signs estimate the difference between P and P~. Each is made orthogonal to L' times the constant vectors of the terms,
+the directions in which conjugate gradients converge most slowly; these vectors are additional fixed probes. With
+u = L^-T z, x = C^-1 L z:
 
     log|C| = log|M| + E[z' (log K - (K - I)) z],   K = L^-1 C L^-T,   E[z' (K - I) z] = 0 known
     t' C^-1 t = t' M^-1 t + E[(t' (x - u)) (t' u)]
 
-The coefficients of the solves give the first (``linalg/krylov.py``), their solutions the second.
+The first follows from the coefficients of the solves (``linalg/krylov.py``), the second from their solutions.
 """
 
 from __future__ import annotations
@@ -35,25 +36,28 @@ from ..linalg.dense import NotPositiveDefinite
 from ..linalg.krylov import solve_columns, tridiagonals
 from .layout import LayoutPart, RowSet
 
-MAX_ITER = 2000  # iterations of conjugate gradients; a solve then ends as it is
+MAX_ITER = 2000  # most iterations of conjugate gradients; the solve then ends without an error
 _BORDER = 1e-9  # relative residual of the solves for the border
-FLOOR = 0.05  # least variance as a share of the blocked one; an estimate below it has met too few probes
+FLOOR = 0.05  # least variance relative to the blocked one; lower estimates come from too few probes
 
 
 @dataclass(frozen=True)
 class Probed(Stated):
-    """The answers of probes.
+    """The solutions for the probes.
 
     Attributes
     ----------
     u, x : arrays (n_m, m + k)
-        L^-T z and C^-1 L z, of m random probes and of the k fixed ones, these scaled by sqrt(m).
+        L^-T z and C^-1 L z for m random probes and k fixed ones, which are scaled by sqrt(m).
     log_ratio : array (m + k,)
-        z' (log K - (K - I)) z of each probe: their sum over m estimates log|C| - log|M|.
+        z' (log K - (K - I)) z of each probe by Gauss quadrature, an upper limit. Their sum divided by m estimates
+        log|C| - log|M|.
     low : array (m + k,)
-        Below it, by a node below K; Gauss' rule, ``log_ratio`` itself, lies above.
+        Lower limits of the same, by Gauss-Radau quadrature with a node below the spectrum of K.
     m : int
+        Number of random probes.
     iterations : int
+        Iterations of conjugate gradients.
     """
 
     u: np.ndarray
@@ -68,15 +72,15 @@ class Probed(Stated):
         return self.x - self.u
 
     def mean(self, each: np.ndarray) -> np.ndarray:
-        """What products over the probes, along the last axis, estimate."""
+        """The estimate from values of the probes along the last axis."""
         return np.asarray(each.sum(axis=-1) / self.m)
 
     def se(self, each: np.ndarray) -> np.ndarray:
-        """Its standard error."""
+        """The standard error of ``mean``."""
         return np.asarray(each[..., : self.m].std(axis=-1, ddof=1) / np.sqrt(self.m))
 
     def groups(self, n: int) -> list[Probed]:
-        """The same by n groups of the random probes."""
+        """Split the random probes into n groups."""
         size, out = self.m // n, []
         scale = np.sqrt(size / self.m)
         for i in range(n):
@@ -87,15 +91,16 @@ class Probed(Stated):
 
 
 class System:
-    """P at one lam. Raises NotPositiveDefinite where rounding leaves a block without an inverse.
+    """P at one lam. Raises NotPositiveDefinite if a block is singular up to rounding.
 
     Parameters
     ----------
     rows : RowSet
-        The design in its three kinds.
+        The design, split by the layout.
     Q : list of arrays
-        The blocks of the prior precision, as ``LatentLayout.prior`` has them.
+        The blocks of the prior precision, from ``LatentLayout.prior``.
     lam : array (N,)
+        Curvatures of the rows.
     """
 
     def __init__(self, rows: RowSet, Q: list[np.ndarray], lam: np.ndarray) -> None:
@@ -127,7 +132,7 @@ class System:
             self.log_det_blocks += log_det
 
     def parts(self) -> Iterator[tuple[LayoutPart, int, np.ndarray]]:
-        """Each part of the middle, where it begins there, and its blocks of P."""
+        """Yield each part of the middle, its first latent within the middle, and its blocks of P."""
         middle = self.rows.layout.middle
         yield from zip(middle, self.rows.starts, self.G[len(self.G) - len(middle) :], strict=True)
 
@@ -183,17 +188,17 @@ class System:
     # -- solves ---------------------------------------------------------------------------------------
     @cached_property
     def border(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """X, what its solve left over, and S^-1/2 (lower, so that S^-1 is its transpose times it)."""
+        """X, the residual of its solve, and the lower triangular root R with S^-1 = R' R."""
         if self.nm:
             found = solve_columns(self.schur, self.precondition, self.CB, _BORDER, MAX_ITER)
             X, left = found.x, self.CB - self.schur(found.x)
         else:
             X = left = np.zeros((0, self.p))
-        S = self.CBB - X.T @ self.CB - X.T @ left  # second order in what is left over, and not below the true one
+        S = self.CBB - X.T @ self.CB - X.T @ left  # second order in the residual, and not too small
         try:
             root = np.linalg.cholesky((S + S.T) / 2)
         except np.linalg.LinAlgError:
-            raise NotPositiveDefinite("the border is not positive definite") from None
+            raise NotPositiveDefinite("the Schur complement of the border is not positive definite") from None
         return X, left, scipy.linalg.solve_triangular(root, np.eye(self.p), lower=True) if self.p else root
 
     @property
@@ -202,7 +207,7 @@ class System:
         return -2.0 * float(np.log(np.diag(self.border[2])).sum())
 
     def solve(self, b: np.ndarray, tol: float) -> tuple[np.ndarray, int]:
-        """P^-1 b (L, k) in the order of the layout, and how many iterations it took."""
+        """P^-1 b (L, k) in the order of the layout, and the number of iterations."""
         (X, _, root), n = self.border, self.n1 + self.nm
         y = times(self.L1inv, b[: self.n1]) if self.n1 else b[:0]
         bm = b[self.n1 : n] - self.E.T @ y
@@ -213,7 +218,7 @@ class System:
         return np.vstack([first, xm, xb]), found.iterations
 
     def lift(self, xm: np.ndarray, xb: np.ndarray | None = None) -> np.ndarray:
-        """What changes of the middle and of the border, by default none, do to all latents (L, k).
+        """Extend changes of the middle and of the border (default: 0) to all latents (L, k).
 
         (-P_11^-1 (P_1m x_m + P_1b x_b), x_m, x_b)
         """
@@ -228,7 +233,7 @@ class System:
         return self.log_det_first + self.log_det_blocks + self.log_det_border
 
     def probe(self, z: np.ndarray, tol: float, start: np.ndarray | None = None) -> Probed:
-        """The answers of the probes z (n_m, k); with a ``start`` those of the variances alone."""
+        """Solve for the probes z (n_m, k); with a ``start`` only for variances, without the log determinant."""
         m, U = z.shape[1], self._slowest()
         z = np.hstack([z - U @ (U.T @ z), np.sqrt(m) * U])
         b, u = self._by_part(self.L, z), self.unwhiten(z)
@@ -243,7 +248,7 @@ class System:
         return Probed(u, found.x, high, low, m, found.iterations)
 
     def _slowest(self) -> np.ndarray:
-        """An orthonormal basis (n_m, k) of L' times the constant vectors of the middle, one a latent of a block."""
+        """Orthonormal basis (n_m, k) of L' times the constant vectors of the middle, one for each latent of a block."""
         constant = np.zeros((self.nm, sum(part.d for part, _, _ in self.parts())))
         k = 0
         for part, at, _ in self.parts():
@@ -254,7 +259,7 @@ class System:
 
     @cached_property
     def lowest(self) -> float:
-        """A number below every eigenvalue of K: C >= Q_mm, so that each block of Q against that of M bounds it."""
+        """A lower bound on the eigenvalues of K: because C >= Q_mm, from each block of Q relative to that of M."""
         found = [1.0]
         for q, linv in zip(self.Q[len(self.Q) - 1 - len(self.Linv) : -1], self.Linv, strict=True):
             found.append(float(np.linalg.eigvalsh(linv @ q @ transposed(linv)).min()))
@@ -262,7 +267,7 @@ class System:
 
     # -- variances ------------------------------------------------------------------------------------
     def by_columns(self, data: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Entries over the latents of the middle times L^-T."""
+        """Multiply rows over the latents of the middle, given by their entries, by L^-T."""
         out = np.zeros_like(data)
         for (part, at, _), linv in zip(self.parts(), self.Linv, strict=True):
             mine = (columns >= at) & (columns < at + part.n)
@@ -271,25 +276,25 @@ class System:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """The entries of P_11^-1 P_1m L^-T, on the pattern of P_1m."""
+        """The entries of P_11^-1 P_1m L^-T on the pattern of P_1m."""
         data = rows_times(transposed(self.L1inv), self.E.indptr, self.E.data) if self.n1 else self.E.data
         return self.by_columns(data, self.E.indices)
 
     @cached_property
     def first_blocks(self) -> np.ndarray:
-        """The blocks of the first term's P~^-1 given the border."""
+        """The diagonal blocks of P~^-1 for the first term, given the border."""
         own = np.matmul(transposed(self.L1inv), self.L1inv)
         return own + row_grams(self.E.indptr, self.weights, own.shape[1])
 
     @cached_property
     def shared(self) -> np.ndarray:
-        """S^-1/2 times what the border does to all latents, transposed (L, p): the border's part of the variances."""
+        """The border's part of the variances as a root (L, p): the effect of the border on all latents times R'."""
         right = self.border[2].T
         return self.lift(-self.border[0] @ right, right)
 
     @cached_property
     def latent_blocks(self) -> list[np.ndarray]:
-        """The blocks of P~^-1 on its diagonal, of the first, the middle and the border."""
+        """The diagonal blocks of P~^-1 for the first term, the middle and the border."""
         own = [*([self.first_blocks] if self.n1 else []), *(np.matmul(transposed(b), b) for b in self.Linv)]
         out, at = [], 0
         for blocks in own:
@@ -301,7 +306,7 @@ class System:
 
     @cached_property
     def blocked_variance(self) -> np.ndarray:
-        """a' P~^-1 a of each row (N,)."""
+        """Exact a' P~^-1 a of each row (N,)."""
         rows = self.rows
         scaled = self.by_columns(rows.Am.data, rows.Am.indices)
         out = rows.middle_squares(scaled)
@@ -313,7 +318,7 @@ class System:
         return out
 
     def row_variance(self, probed: Probed) -> np.ndarray:
-        """a' P^-1 a of each row (N,), by the probes."""
+        """a' P^-1 a of each row (N,), estimated by the probes."""
         from ..linalg._rows import row_inner
 
         A = self.rows.whole

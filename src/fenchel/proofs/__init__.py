@@ -1,4 +1,4 @@
-"""Proofs: the evidence between two bounds, for every Gaussian q (docs/proofs.md)."""
+"""Proofs: lower and upper bounds on the evidence, for every Gaussian q (docs/proofs.md)."""
 
 from .holder_bound import EvidenceBounds, evidence_bounds, rounded_range
 from .prove import EventBounds, Proof, cheap_proof, prove

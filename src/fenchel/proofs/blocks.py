@@ -1,12 +1,12 @@
 """Sites of several directions: the predictors of a softmax (``softmax_bound.py``), or correlated rows in pairs.
 
 A block c of d rows has the covariance V_c under q and the curvature Lam_c of its site (d, d). Exponents p = 1/w are
-allowed if blockdiag(p_c V_c) >= V, that is with Omega_c = w_c V_c^-1 - Lam_c = L_c L_c', in the space of all rows,
+allowed if blockdiag(p_c V_c) >= V. With Omega_c = w_c V_c^-1 - Lam_c = L_c L_c' this is, in the space of all rows,
 
     M(w) = S^-1 - Omega >= 0,      I - L' S L > 0,       L = blockdiag(L_c)
     -d log|M| / dw_c = tr Y_cc,    d^2 / dw_c dw_d = |Y_cd|^2,    Y_cd = T_c' ((I - L' S L)^-1 - I)_cd T_d
 
-with V_c^-1 = K_c K_c' and T_c = L_c^-1 K_c. Everything is dense: for some thousand rows in all.
+with V_c^-1 = K_c K_c' and T_c = L_c^-1 K_c. All matrices are dense, so that this serves up to some thousand rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .tilted_moments import SiteRemainders
 
 
 class BlockCone(Cone):
-    """n blocks of d rows: S (n d, n d) the prior covariance block by block, V and Lam (n, d, d)."""
+    """The cone of n blocks of d rows: S (n d, n d) is the prior covariance by blocks, V and Lam are (n, d, d)."""
 
     def __init__(self, S: np.ndarray, V: np.ndarray, Lam: np.ndarray) -> None:
         self.S, self.Lam = S, Lam
@@ -35,16 +35,16 @@ class BlockCone(Cone):
         seen = np.swapaxes(root, 1, 2) @ Lam @ root
         self.lowest = np.maximum(np.linalg.eigvalsh((seen + np.swapaxes(seen, 1, 2)) / 2.0)[:, -1], 0.0)
         own = S.reshape(self.n, self.d, self.n, self.d)[np.arange(self.n), :, np.arange(self.n), :]
-        left = np.linalg.eigvalsh(np.swapaxes(self.K, 1, 2) @ own @ self.K)[:, -1]
-        self.profile = 1.0 / np.maximum(left, 1.0)
+        ratio = np.linalg.eigvalsh(np.swapaxes(self.K, 1, 2) @ own @ self.K)[:, -1]  # prior variance over that of q
+        self.profile = 1.0 / np.maximum(ratio, 1.0)
 
     def roots(self, w: np.ndarray) -> np.ndarray:
-        """L_c (n, d, d)."""
+        """The roots L_c (n, d, d) of Omega_c."""
         Omega = w[:, None, None] * self.inverse_V - self.Lam
         try:
             return np.linalg.cholesky((Omega + np.swapaxes(Omega, 1, 2)) / 2.0)
         except np.linalg.LinAlgError:
-            raise NotPositiveDefinite("a site is below the least that is allowed") from None
+            raise NotPositiveDefinite("an exponent is below the lowest one allowed") from None
 
     def factor(self, L: np.ndarray) -> np.ndarray:
         n, d = self.n, self.d
@@ -93,9 +93,9 @@ class _BlockMargin(Margin):
 
 @dataclass(frozen=True)
 class PairedSites:
-    """Sites of one direction, two by two: gt_a(x_a) + gt_b(x_b) with x = A u, u two independent standard normals.
+    """Pairs of sites of one direction: gt_a(x_a) + gt_b(x_b) with x = A u, u two independent standard normals.
 
-    ``members`` (n, 2): the sites, -1 for none; ``A`` (n, 2, 2): the root of their correlation under q.
+    ``members`` (n, 2): indices of the sites, -1 for none; ``A`` (n, 2, 2): the root of their correlation under q.
     """
 
     sites: SiteRemainders
@@ -106,7 +106,7 @@ class PairedSites:
 
     @property
     def apart(self) -> np.ndarray:
-        """By how much an error of one member counts in independent variables (n,): 1 / sqrt(1 - r^2)."""
+        """Factor (n,) from an error of one member to one in independent variables: 1 / sqrt(1 - r^2)."""
         return np.asarray(1.0 / self.A[:, 1, 1])
 
     @property
@@ -130,11 +130,11 @@ class PairedSites:
         return self._largest(self.sites.variance_error) * self.apart**2
 
     def _largest(self, each: np.ndarray) -> np.ndarray:
-        """The larger one of both members (n,)."""
+        """The larger value of both members (n,)."""
         return np.max(np.where(self.members >= 0, each[self.members], 0.0), axis=1)
 
     def panels(self, p: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        raise NotImplementedError("panels are of one dimension")
+        raise NotImplementedError("panels exist in one dimension only")
 
     def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         t = x @ np.swapaxes(self.A[which], 1, 2)
@@ -149,11 +149,11 @@ class PairedSites:
 def pair_up(
     sites: SiteRemainders, S: np.ndarray, V: np.ndarray, curvature: np.ndarray
 ) -> tuple[PairedSites, BlockCone]:
-    """The most correlated sites in pairs; one that is left over has a second direction that nothing sees.
+    """Pair the most correlated sites; a site without a partner gets a second direction without an observation.
 
-    S and V (m, m) are the covariances of the sites a priori and under q, ``curvature`` (m,) their lam.
+    S and V (m, m) are the covariances of the sites under the prior and under q, ``curvature`` (m,) their lam.
     """
-    members = _matched(V / np.sqrt(np.outer(np.diag(V), np.diag(V))))
+    members = _matching(V / np.sqrt(np.outer(np.diag(V), np.diag(V))))
     order = members.ravel()
     alone = order < 0
     S, V = (_padded(X, order, alone) for X in (S, V))
@@ -174,8 +174,8 @@ def _padded(X: np.ndarray, order: np.ndarray, alone: np.ndarray) -> np.ndarray:
     return out
 
 
-def _matched(R: np.ndarray) -> np.ndarray:
-    """Pairs (n, 2), the most correlated first; -1 beside the last one of an odd number."""
+def _matching(R: np.ndarray) -> np.ndarray:
+    """Pairs (n, 2) in decreasing order of correlation; with an odd number the last site has the partner -1."""
     m = R.shape[0]
     i, j = np.triu_indices(m, 1)
     free = np.ones(m, dtype=bool)

@@ -1,12 +1,12 @@
-"""The probability of a range of one sum of few latents, as a ratio of integrals.
+"""The probability that a linear combination of few latents lies in a range, as a ratio of integrals.
 
     P(low < s < high | y) = int_low^high m(s) ds / int m(s) ds,      m(s) = phi(s) E[exp r(s w + B t)],  t ~ N(0, I)
 
-s = w'x is the sum in units of q, B a basis of all that is orthogonal to it. The inner expectation is a sum over a
-lattice (``latent_integral.py``), the outer integrals are Gauss and Legendre's on panels that end at low and high. Each
-has its error on either side, and the ratio of a smallest to a largest value bounds the probability: the likelihood
-times the indicator of the event is a likelihood as well. The error of a panel is what rules of eight and five nodes
-are apart; panels are halved while that is more than the error of the inner sums.
+s = w'x is the combination in units of q, and B a basis of its orthogonal complement. The inner expectation is a sum
+over a lattice (``latent_integral.py``); the outer integrals use Gauss-Legendre rules on panels that end at low and
+high. Each integral has lower and upper limits, whose ratios bound the probability, because the likelihood times the
+indicator of the event is a likelihood too. The error of a panel is the difference between rules of eight and five
+nodes; panels are halved while it is larger than the error of the inner sums.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import numpy as np
 
 from .latent_integral import Integrand, SameDensities, expected_points, first_radius, first_step, integrate_latents
 
-_RULES = tuple(np.polynomial.legendre.leggauss(n) for n in (8, 5))  # of a panel: the first counts
+_RULES = tuple(np.polynomial.legendre.leggauss(n) for n in (8, 5))  # of a panel; the first gives the value
 _NODES = np.concatenate([x for x, _ in _RULES])
-_SETTLED = 1e-6  # of the whole, by which the rules of a panel may differ
-_MORE_PANELS = 2  # times as many at the most,
-_MORE_POINTS = 64  # or where a node is one point
-_PANEL = 2.5  # sds of q, at most
-_REACH = 6.5  # sds of q to either side
-_NEAR = 3.0  # nats below the top, from which on less is enough
-_ROUGH = 0.3  # nats
-_RETRIES = 8.0  # times the work of one sum, where the first is not about the posterior
+_SETTLED = 1e-6  # allowed difference of the rules of a panel, relative to the whole integral
+_MORE_PANELS = 2  # largest factor on the number of panels,
+_MORE_POINTS = 64  # or this factor in one dimension, where a node costs one point
+_PANEL = 2.5  # largest width of a panel, in sds of q
+_REACH = 6.5  # half width of the outer integral, in sds of q
+_NEAR = 3.0  # nats below the maximum beyond which inner sums may be less accurate
+_ROUGH = 0.3  # nats: the lowest accuracy of an inner sum
+_RETRIES = 8.0  # work for an inner sum, relative to one lattice, to recentre it at the posterior
 
 
 @dataclass(frozen=True)
 class Slice(SameDensities):
-    """The integrand over all that is orthogonal to w, at s."""
+    """The integrand on the hyperplane w'x = s, in coordinates of the basis."""
 
     w: np.ndarray
     basis: np.ndarray
@@ -48,7 +48,7 @@ class Slice(SameDensities):
 
 
 def panels_of(low: float, high: float) -> list[tuple[float, float, bool]]:
-    """Panels that cover the line to both sides, and whether each lies between low and high."""
+    """Panels (start, end, whether inside of (low, high)) that cover the real line up to the reach."""
     cuts = sorted({-_REACH, _REACH, *(c for c in (low, high) if -_REACH < c < _REACH)})
     out = []
     for a, b in pairwise(cuts):
@@ -58,12 +58,12 @@ def panels_of(low: float, high: float) -> list[tuple[float, float, bool]]:
 
 
 def needed_width(s: float, width: float) -> float:
-    """What the sum at s aims at: far out, where next to nothing lies, less is enough."""
+    """The accuracy, in nats, that the sum at s needs; it is lower far out, where the density is small."""
     return float(min(width * np.exp(max(0.5 * s * s - _NEAR, 0.0)), _ROUGH))
 
 
 def range_cost(integrand: Integrand, low: float, high: float, width: float) -> float:
-    """Densities of rows that ``range_bounds`` needs, about."""
+    """Approximate number of row densities that ``range_bounds`` needs."""
     d = integrand.dimension - 1
     if not d:
         return len(panels_of(low, high)) * _NODES.size * integrand.densities
@@ -73,13 +73,13 @@ def range_cost(integrand: Integrand, low: float, high: float, width: float) -> f
 
 
 def nodes_of(start: float, end: float) -> np.ndarray:
-    """The nodes of both rules on a panel (M,)."""
+    """The nodes (M,) of both rules on a panel."""
     return np.asarray(0.5 * (start + end) + 0.5 * (end - start) * _NODES)
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """log m (M,) at the nodes of both rules, factors to smaller and larger values, and whether it is in the range."""
+    """A panel: log m (M,) at the nodes of both rules, factors to its lower and upper limits, whether it is inside."""
 
     start: float
     end: float
@@ -93,7 +93,7 @@ class _Panel:
         return nodes_of(self.start, self.end)
 
     def integrals(self, top: float) -> tuple[float, float, float]:
-        """The least and the largest integral, and what the rules are apart, in units of exp(top)."""
+        """Lower and upper limits of the integral, and the difference of the rules, in units of exp(top)."""
         m, half, n = np.exp(self.log_m - top), 0.5 * (self.end - self.start), _RULES[0][0].size
         weight = half * _RULES[0][1]
         apart = abs(float(weight @ m[:n]) - half * float(_RULES[1][1] @ m[n:]))
@@ -101,13 +101,13 @@ class _Panel:
         return max(least - apart, 0.0), largest + apart, apart
 
     def unsettled(self, top: float, whole: float) -> bool:
-        """Whether the rules are apart by more than the inner sums may be off."""
+        """Whether the difference of the rules is larger than the error of the inner sums."""
         least, largest, apart = self.integrals(top)
         return apart > max(_SETTLED * whole, 0.5 * (largest - least) - apart)
 
 
 def range_bounds(integrand: Integrand, w: np.ndarray, low: float, high: float, width: float) -> tuple[float, float]:
-    """Bounds of P(low < w'x < high | y), w of norm 1; ``width`` is what the inner sums aim at."""
+    """Bounds on P(low < w'x < high | y) with |w| = 1; ``width`` is the accuracy of the inner sums in nats."""
     d = integrand.dimension
     basis = np.linalg.svd(w[None], full_matrices=True)[2][1:].T
 
@@ -150,7 +150,7 @@ def _halves(each: _Panel, panel: Callable[[float, float, bool], _Panel]) -> list
 
 
 def _marginal(part: Slice, d: int, width: float) -> tuple[float, float, float]:
-    """log E exp r at one s, and the factors to a smaller and a larger value."""
+    """log E exp r at one s, and the factors to its lower and upper limits."""
     if d == 0:
         return float(part.log_ratio(np.zeros((1, 0)))[0]), 1.0, 1.0
     once = expected_points(d, first_step(d, width), first_radius(d)) * part.densities
@@ -162,9 +162,9 @@ def _marginal(part: Slice, d: int, width: float) -> tuple[float, float, float]:
 
 
 def _outside(panels: list[_Panel], top: float) -> float:
-    """What lies beyond the last nodes: the density is log-concave, and falls on at the rate it has fallen at.
+    """Upper bound on the integral beyond the last nodes; infinite if the density has not decreased there.
 
-    Infinite where it has not fallen.
+    The density is log-concave, so that it continues to decrease at least at its average rate so far.
     """
     s = np.concatenate([each.nodes for each in panels])
     with np.errstate(divide="ignore"):

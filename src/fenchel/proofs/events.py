@@ -1,36 +1,36 @@
-"""Probabilities of events under the posterior, from those under q and a bound on KL(q || posterior).
+"""Bounds on probabilities of events under the posterior, from those under q and a bound on KL(q || posterior).
 
     d(a || b) = a log(a / b) + (1 - a) log((1 - a) / (1 - b)) <= KL(q || posterior),      a = q(A),  b = P(A | y)
 
-holds for every event A, because the relative entropy of a coarser view is smaller. The b that solve it are an
-interval. With b = a + s, d = a f(s / a) + (1 - a) f(-s / (1 - a)), f(x) = x - log(1 + x), which keeps its digits
-for small KL and for a near 0 and 1; far from a the logs are taken as they are. b goes along the logit of a.
+holds for every event A by the data processing inequality for relative entropy. The solutions b form an interval, which
+is searched on the logit scale. With b = a + s, d = a f(s / a) + (1 - a) f(-s / (1 - a)), f(x) = x - log(1 + x), is
+accurate for small KL and for a near 0 and 1; far from a the logarithms are computed directly.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-_HALVINGS = 80
-_FARTHEST = 800.0  # of a logit
-_SERIES = 1e-2  # below it x - log(1 + x) is summed as a series
-_TERMS = 9
+_HALVINGS = 80  # of the bisection
+_FARTHEST = 800.0  # largest shift of a logit
+_SERIES = 1e-2  # smaller |x|: x - log(1 + x) is computed as a series
+_TERMS = 9  # terms of the series
 _ROUNDING = 16.0 * np.finfo(float).eps
 
 
 def probability_bounds(
     probability: np.ndarray | float, kl: float, complement: np.ndarray | float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper bounds of P(A | y).
+    """Lower and upper bounds on P(A | y).
 
     Parameters
     ----------
     probability : array
         q(A).
     kl : float
-        KL(q || posterior), at most.
+        Upper bound on KL(q || posterior).
     complement : array, optional
-        1 - q(A), where it is known with more digits.
+        1 - q(A), if it is known more accurately than by subtraction.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def probability_bounds(
 
 
 def _shift(a: np.ndarray, rest: np.ndarray, kl: float) -> np.ndarray:
-    """How far the logit of b may be above that of a (...), rounded up."""
+    """Largest allowed difference between the logits of b and a, rounded up."""
     inner, outer = np.zeros(a.shape), np.full(a.shape, _FARTHEST)
     for _ in range(_HALVINGS):
         middle = 0.5 * (inner + outer)

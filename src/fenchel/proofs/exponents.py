@@ -1,13 +1,13 @@
-"""The best exponents: the least of the bounds that the inequality allows.
+"""The best exponents: minimise the upper bound over all exponents that the inequality allows.
 
     minimise  sum_c phi_c(w_c),   phi(w) = w L(1/w),     over M(w) >= 0 (``margins.py``), w = 1/p
 
-phi is convex (a perspective of the cumulant function L) and M is linear in w, so there is one best w. With the barrier,
+phi is convex (a perspective of the cumulant function L) and M is linear in w, so the minimum is unique. With a barrier,
 
     F = sum phi - mu log|M| - nu sum log(w - lowest),     nu = mu / 20,     phi' = L - p L',     phi'' = p^3 L'',
 
-Newton's steps go down F while mu falls; at the minimum for mu the bound is at most mu times the rank of M above the
-best one. Any w with M(w) > 0 is a bound: an early end costs width, never truth.
+Newton's method minimises F for decreasing mu. At the minimum for mu the bound exceeds the best one by at most mu times
+the rank of M. Every w with M(w) > 0 gives a valid bound, so an early end makes the bound wider but not wrong.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from .lattice_moments import LatticeMoments
 from .margins import Cone, Margin
 from .tilted_moments import Cumulants, SiteRemainders, TiltedMoments
 
-_FALL = 12.0  # factor by which mu falls
-_CENTRED = 0.5  # squared decrement of Newton's step, in units of mu, at which mu falls
-_HALVINGS = 40
-_INSIDE = 0.8  # of the largest share of its profile that is allowed: where the search starts,
-_NEAR = 1.5  # known up to this factor,
-_TRIALS = 12  # or after so many trials
+_FALL = 12.0  # factor by which mu decreases
+_CENTRED = 0.5  # mu decreases when the squared decrement of Newton's step is below this multiple of mu
+_HALVINGS = 40  # most halvings of a step
+_INSIDE = 0.8  # the search starts at this share of the largest allowed multiple of the profile,
+_NEAR = 1.5  # which is determined up to this factor,
+_TRIALS = 12  # or as well as so many trials allow
 _EXAGGERATION = 0.8  # power of the ratio by which a start is improved
-_KNOWN = 1e-9  # nats below which a width is nothing
-_EDGE = 0.05  # of mu: weight of the barrier at the lowest w
-_SHRINKS = (0.0, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # of w towards its lowest, tried until it is proved
-_UNPROVED = 1e-6  # the same where rounding leaves no proof
-_KEPT = 0.1  # share of the distance to the lowest w that a step leaves
+_KNOWN = 1e-9  # nats: smaller widths are not reduced
+_EDGE = 0.05  # weight of the barrier at the lowest w, relative to mu
+_SHRINKS = (0.0, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # shifts of w to its lowest, tried until it is proved
+_UNPROVED = 1e-6  # the same shift if none is proved
+_KEPT = 0.1  # share of the distance to the lowest w that remains after a step
 
 
 @dataclass(frozen=True)
 class Exponents:
-    """w = 1/p (n,), what the last fall of mu gained (nats; infinite after an early end), and Newton's steps."""
+    """w = 1/p (n,), the gain by the last decrease of mu (nats; infinite after an early end), and the Newton steps."""
 
     w: np.ndarray
     gain: float
@@ -45,7 +45,7 @@ class Exponents:
 
 
 class _Point:
-    """F at one w."""
+    """The objective F at one w."""
 
     def __init__(self, w: np.ndarray, moments: TiltedMoments, cone: Cone) -> None:
         self.w = w
@@ -61,12 +61,12 @@ class _Point:
 
 
 def best_exponents(moments: TiltedMoments, cone: Cone, floor: float, share: float = 0.01) -> Exponents:
-    """Exponents after which a fall of mu gains no more than a ``share`` of the width, which is above ``floor``.
+    """Search for exponents until a decrease of mu gains at most a ``share`` of the width above ``floor``.
 
     Parameters
     ----------
     floor : float
-        sum_c E gt_c under q: no bound is lower.
+        sum_c E gt_c under q, below which no upper bound can be.
     """
     point = _placed(_scaled(cone, cone.profile), moments, cone)
     gain = _possible_gain(point, cone)
@@ -88,23 +88,23 @@ def best_exponents(moments: TiltedMoments, cone: Cone, floor: float, share: floa
 
 
 def _placed(w: np.ndarray, moments: TiltedMoments, cone: Cone) -> _Point:
-    """The point at w, its integrals on grids of its own."""
+    """The point at w, with new grids for its integrals."""
     moments.place(1.0 / w)
     return _Point(w, moments, cone)
 
 
 def _improved(point: _Point, moments: TiltedMoments, cone: Cone) -> _Point:
-    """A start well inside what is allowed: more for sites that ask for more than their share.
+    """Improve the start: raise w of sites with a large ratio of the slope of phi to that of the barrier.
 
-    At the best w the slopes of phi and of the barrier are proportional; the ratio of the two says who should have more.
+    At the best w the two slopes are proportional.
     """
     for _ in range(cone.repeats):
         m, p = point.moments, 1.0 / point.w
-        asked = np.maximum(p * m.mean - m.log_mean, 0.0) / point.margin.slopes
-        middle = float(np.median(asked))
+        ratio = np.maximum(p * m.mean - m.log_mean, 0.0) / point.margin.slopes
+        middle = float(np.median(ratio))
         if not middle > 0.0:
             break
-        room = point.room * np.clip(asked / middle, 1e-3, 1e3) ** _EXAGGERATION
+        room = point.room * np.clip(ratio / middle, 1e-3, 1e3) ** _EXAGGERATION
         new = _placed(_scaled(cone, room), moments, cone)
         if not new.bound < point.bound:
             break
@@ -113,11 +113,11 @@ def _improved(point: _Point, moments: TiltedMoments, cone: Cone) -> _Point:
 
 
 def _scaled(cone: Cone, room: np.ndarray) -> np.ndarray:
-    """w along a ray from the lowest one, near the end of what is allowed."""
+    """w on the ray from the lowest w along ``room``, near the boundary of the cone."""
     low, high, longest = 0.0, np.inf, float(np.max(room / cone.profile))
     if not longest > 0.0:
-        raise NotPositiveDefinite("double precision leaves no room above the lowest exponents")
-    overlap = float(np.sum(room / cone.profile)) / cone.size  # sites to a direction, each with what it may have alone
+        raise NotPositiveDefinite("no exponents above the lowest are distinguishable in double precision")
+    overlap = float(np.sum(room / cone.profile)) / cone.size  # about the number of sites for each direction
     share = 0.5 / max(longest, overlap)
     for trial in range(_HALVINGS):
         try:
@@ -131,18 +131,18 @@ def _scaled(cone: Cone, room: np.ndarray) -> np.ndarray:
             share = high / 4.0
         else:
             share = 2.0 * low if high == np.inf else float(np.sqrt(low * high))
-    raise NotPositiveDefinite("no exponents at which the integrals are finite are allowed")
+    raise NotPositiveDefinite("no allowed exponents have finite integrals")
 
 
 def _first_mu(point: _Point) -> float:
-    """mu for which the start is nearly the minimum."""
+    """The mu for which the start is nearly the minimum."""
     m, p = point.moments, 1.0 / point.w
     slope = np.maximum(p * m.mean - m.log_mean, 0.0)
     return float(max(slope.sum() / point.margin.slopes.sum(), 1e-12))
 
 
 def _possible_gain(point: _Point, cone: Cone) -> float:
-    """No exponents give a bound that is lower by more: phi is convex, and tr(M^-1 (M(w) - M(w'))) at most the rank.
+    """Upper bound on the gain by any other exponents: phi is convex, and tr(M^-1 (M(w) - M(w'))) at most the rank.
 
     sum -phi'_c (w'_c - w_c) <= max_c (-phi'_c / slope_c) sum slope_c (w'_c - lowest_c)
     """
@@ -159,7 +159,7 @@ def _newton_step(point: _Point, moments: TiltedMoments, cone: Cone, mu: float) -
     gradient = m.log_mean - p * m.mean + mu * point.margin.slopes - edge
     try:
         step = -point.margin.newton(p**3 * m.variance + edge / room, mu, gradient)
-    except NotPositiveDefinite:  # rounding: this is as near as it comes
+    except NotPositiveDefinite:  # rounding prevents further improvement
         return point, 0.0
     decrement = float(-gradient @ step)
     with np.errstate(divide="ignore"):
@@ -167,12 +167,12 @@ def _newton_step(point: _Point, moments: TiltedMoments, cone: Cone, mu: float) -
     here = point.value(mu)
     for _ in range(_HALVINGS):
         try:
-            there = _Point(point.w + t * step, moments, cone)
+            new = _Point(point.w + t * step, moments, cone)
         except NotPositiveDefinite:
             t /= 2.0
             continue
-        if there.value(mu) <= here - 0.01 * t * decrement + 1e-13 * abs(here):
-            return there, decrement
+        if new.value(mu) <= here - 0.01 * t * decrement + 1e-13 * abs(here):
+            return new, decrement
         t /= 2.0
     return point, 0.0
 
@@ -180,7 +180,7 @@ def _newton_step(point: _Point, moments: TiltedMoments, cone: Cone, mu: float) -
 # -- the bound ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class SiteBound:
-    """An upper bound of log E prod_c exp gt_c, in nats.
+    """An upper bound on log E prod_c exp gt_c, in nats.
 
     Attributes
     ----------
@@ -189,11 +189,11 @@ class SiteBound:
     w : array (n,)
         1/p.
     error : float
-        What was added for the integrals.
+        Amount added for the errors of the integrals.
     gain : float
-        What the last stage of the search for exponents gained.
+        Gain by the last stage of the search for exponents.
     proved : bool
-        Whether the exponents are allowed in exact arithmetic; else in double precision only.
+        Whether the exponents are proved to be allowed in exact arithmetic; otherwise only in double precision.
     """
 
     value: float
@@ -204,15 +204,16 @@ class SiteBound:
 
 
 def bound_sites(sites: SiteRemainders, cone: Cone, floor: float) -> SiteBound:
-    """The upper bound of sites of any kind: functions of a standard normal each, and which exponents they may have.
+    """The upper bound for sites of any kind.
 
     Parameters
     ----------
     sites : SiteRemainders
+        Functions of standard normal variables.
     cone : Cone
-        Of the directions that the sites see.
+        The exponents that they may have.
     floor : float
-        sum_c E gt_c under q, below which no bound is.
+        sum_c E gt_c under q, below which no upper bound can be.
     """
     if sites.n == 0:
         return SiteBound(0.0, np.zeros(0), 0.0, 0.0, True)
@@ -229,9 +230,9 @@ def bound_sites(sites: SiteRemainders, cone: Cone, floor: float) -> SiteBound:
 
 
 def _proved(cone: Cone, w: np.ndarray) -> tuple[np.ndarray, bool]:
-    """w moved towards its lowest until it is proved to be allowed."""
+    """Shift w towards its lowest value until it is proved to be allowed."""
     for t in _SHRINKS:
-        there = cone.lowest + (1.0 - t) * (w - cone.lowest)
-        if cone.proves(there):
-            return there, True
+        moved = cone.lowest + (1.0 - t) * (w - cone.lowest)
+        if cone.proves(moved):
+            return moved, True
     return cone.lowest + (1.0 - _UNPROVED) * (w - cone.lowest), False

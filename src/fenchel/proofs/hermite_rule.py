@@ -1,11 +1,11 @@
-"""Integrals of many sites that are nearly Gaussian, by two of Gauss and Hermite's rules.
+"""Integrals of many nearly Gaussian sites by two Gauss-Hermite rules.
 
     L(p) = log E exp(p gt(x)),   x ~ N(0, 1):       sums over 11 nodes, and over 7 of which one is shared
 
-With many rows to a latent p gt is small wherever phi counts. The difference of the two rules is the error that is
-stated; that of the larger one is far smaller. It counts only for log-concave integrands whose p gt is small at all
-nodes, and has not grown at two places beyond, and whose Hermite coefficients fall: at a steep side both rules may be
-off alike. Any other site is left to a grid of its own.
+With many rows for each latent, p gt is small wherever phi is not negligible. The stated error is the difference of the
+two rules; the error of the larger rule is far smaller. The rules are used only for log-concave integrands such that
+p gt is small at all nodes and at two points beyond, and such that its Hermite coefficients decrease, because at a steep
+side both rules may have the same error. Every other site is integrated on a grid of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 from scipy.special import factorial
 
 _LARGE, _SMALL = 11, 7
-_BEYOND = 7.5  # sds: where the tails are looked at
-_NEAR = 3.5  # sds within which
-_QUIET = 1.0  # nats are the most that p gt may be,
-_TAIL = 8.0  # and beyond
-_SHARE = 0.01  # of what a site adds to the width that its error may be
-_FALLEN = 0.01  # size of the last Hermite coefficients of p gt beside the first ones, at most
-_LEAST = 1e-12  # nats: an error that is always small enough, and added
+_BEYOND = 7.5  # sds at which the tails are checked
+_NEAR = 3.5  # sds within which |p gt| is limited by
+_QUIET = 1.0  # this, in nats,
+_TAIL = 8.0  # and beyond by this
+_SHARE = 0.01  # largest error, relative to the contribution of a site to the width
+_FALLEN = 0.01  # largest ratio of the last Hermite coefficients of p gt to the first ones
+_LEAST = 1e-12  # nats: an error that is always accepted, and is added
 
 
 def _rule(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,14 +34,14 @@ _X, _W = _rule(_LARGE)
 _OTHER, _OTHER_W = _rule(_SMALL)
 _MIDDLE, _OTHER_MIDDLE = _LARGE // 2, _SMALL // 2
 NODES = np.concatenate([_X, np.delete(_OTHER, _OTHER_MIDDLE), [-_BEYOND, _BEYOND]])
-LOG_WEIGHTS = np.log(_W)  # of the first nodes
+LOG_WEIGHTS = np.log(_W)  # at the first nodes
 _HERMITE = np.polynomial.hermite_e.hermevander(_X, _LARGE - 1) / np.sqrt(factorial(np.arange(_LARGE)))
-_COEFFICIENTS = _W[:, None] * _HERMITE  # of a function at the first nodes
+_COEFFICIENTS = _W[:, None] * _HERMITE  # Hermite coefficients from values at the first nodes
 
 
 @dataclass(frozen=True)
 class HermiteSums:
-    """L (n,), its error, whether that is small enough, and averages of |p gt| and x^2 under the tilted densities."""
+    """L (n,), its error, whether it is accepted, and averages of |p gt| and x^2 under the tilted densities."""
 
     value: np.ndarray
     error: np.ndarray
@@ -51,7 +51,7 @@ class HermiteSums:
 
 
 def hermite_sums(gt: np.ndarray, p: np.ndarray) -> HermiteSums:
-    """The sums of sites with gt (n, M) at ``NODES``, at exponents p (n,)."""
+    """The integrals of sites with values gt (n, M) at ``NODES``, for exponents p (n,)."""
     with np.errstate(invalid="ignore", over="ignore"):
         middle = gt[:, _MIDDLE]
         y = p[:, None] * (gt - middle[:, None])
@@ -63,7 +63,7 @@ def hermite_sums(gt: np.ndarray, p: np.ndarray) -> HermiteSums:
     total = own @ _W
     rest = f[:, _LARGE:] @ np.delete(_OTHER_W, _OTHER_MIDDLE) + own[:, _MIDDLE] * _OTHER_W[_OTHER_MIDDLE]
     value, change = np.log(total), np.abs(rest / total - 1.0)
-    linear = y[:, :_LARGE] @ _W  # p E gt: what the elbo has of it
+    linear = y[:, :_LARGE] @ _W  # p E gt, the part in the elbo
     size = np.abs(y[:, :_LARGE] @ _COEFFICIENTS)
     smooth = size[:, -3:].max(axis=1) <= _FALLEN * size[:, 2:5].max(axis=1) + _LEAST
     accepted = quiet & smooth & (change <= _SHARE * (value - linear) + _LEAST)

@@ -1,17 +1,17 @@
-"""Bounds of the evidence on both sides, for every Gaussian q: what ``Solution.evidence_bounds`` returns.
+"""Lower and upper bounds on the evidence for any Gaussian q: the result of ``Solution.evidence_bounds``.
 
 A Gaussian q is the prior times Gaussian sites, exp(-alpha_n t - lam_n t^2/2) with t = eta_n - h_n. With its normaliser
 
     log Z = -(alpha' S alpha + log|B|) / 2
     log p(y) = log Z + log E_q prod_n exp gt_n,         gt_n(t) = log p(y_n | h_n + t) + alpha_n t + lam_n t^2 / 2
 
-holds for every q: at its optimum or not, exact or of a bound. Observations along one line of the latents are one site.
-Jensen's inequality is the lower bound; the Gaussian form of Hoelder's, with exponents p such that diag(p) >= corr_q,
-the upper one (Chen, Dafnis and Paouris, 2015):
+holds for every q, whether at the optimum or not and whatever the bound on the likelihood. Observations that see the
+latents along the same line are one site. Jensen's inequality gives the lower bound. The Gaussian form of Hoelder's
+inequality, with exponents p such that diag(p) >= corr_q, gives the upper one (Chen, Dafnis and Paouris, 2015):
 
     log Z + sum_n E_q gt_n  <=  log p(y)  <=  log Z + sum_n log E_q exp(p_n gt_n) / p_n
 
-The lower one is the elbo of q without any bound on the likelihood, so that the difference bounds KL(q || posterior).
+The lower bound is the elbo of q under the exact likelihood, so that the difference bounds KL(q || posterior).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from .softmax_bound import softmax_bound
 from .tilted_moments import HOPELESS, ObservedRemainders, TiltedMoments
 
 _WHERE = "evidence_bounds"
-_SAME = 1e-14  # of correlations and unit vectors: rows that differ by more than rounding are not one site
-_FLATTER = (1e8, 1e5, 1e2)  # largest curvatures, in units of the prior variance, that are tried in place of q's own
-_LARGE_ERROR = 0.1  # nats that integrals add, from which on flatter sites are tried
-_REFITS = 4  # of q, at the most
-_DAMPING = 0.5  # of the first of them
-_PAIRED = 600  # sites up to which pairs of them are tried
-_ROUNDINGS = 8.0  # root mean squares allowed for
+_SAME = 1e-14  # tolerance of correlations and unit vectors: only rows that are equal up to rounding are one site
+_FLATTER = (1e8, 1e5, 1e2)  # limits on the curvatures of sites, relative to the prior precision, tried in turn
+_LARGE_ERROR = 0.1  # nats: if the integrals add more, flatter sites are tried
+_REFITS = 4  # most refits of q
+_DAMPING = 0.5  # damping of the first refit
+_PAIRED = 600  # largest number of sites for which pairs are tried
+_ROUNDINGS = 8.0  # allowance for rounding, in root mean squares
 
 
 class ProvableFit(GaussianFit, Protocol):
-    """What is read of a solution."""
+    """The part of a solution that proofs read."""
 
     rounding: float
     quadrature: float
@@ -54,20 +54,20 @@ class ProvableFit(GaussianFit, Protocol):
 
 @dataclass(frozen=True)
 class EvidenceBounds:
-    """log p(y) between two bounds, at the hyperparameters of the fit.
+    """Lower and upper bounds on log p(y), at the hyperparameters of the fit.
 
     Attributes
     ----------
     lower, upper : float
-        Of log p(y). ``upper`` is infinite where no exponents with finite integrals are allowed, and at most 0
-        of labels and counts: p(y) is a probability.
+        Bounds on log p(y) in nats. ``upper`` is infinite if no allowed exponents have finite integrals. It is at most 0
+        for labels and counts, where p(y) is a probability.
     kl : float
-        KL(q || posterior) is at most this: ``upper`` less the elbo of q under the likelihood itself.
+        Upper bound on KL(q || posterior): ``upper`` minus the elbo of q under the exact likelihood.
     exponents : array (N,)
-        p of every observation; those along one line of the latents share one. Infinite where an observation has no
-        curvature: it costs nothing.
+        The exponent p of every observation; observations of one site share it. It is infinite for an observation
+        without curvature, which does not widen the bounds.
     status : str
-        What was proved, as a sentence.
+        A sentence that says what was proved.
     """
 
     lower: float
@@ -86,7 +86,7 @@ class EvidenceBounds:
 
 
 def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBounds:
-    """Bounds of log p(y) from a fit with one predictor an observation."""
+    """Bounds on log p(y) from a fit."""
     choice(_WHERE, "effort", effort, ("fast", "high"))
     post, likelihood = solution.posterior, solution.likelihood
     if post.predictors.has_extra_variance:
@@ -109,7 +109,7 @@ def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBoun
 
 @dataclass(frozen=True)
 class _Bounded:
-    """A q with its upper bound."""
+    """A Gaussian q with its upper bound."""
 
     post: Posterior
     observed: Observed
@@ -132,7 +132,7 @@ def _bound_of(solution: ProvableFit, post: Posterior, observed: Observed) -> _Bo
 
 
 def _flattened(solution: ProvableFit, found: _Bounded) -> _Bounded:
-    """The best bound of q with flatter sites, where its own, far steeper than the prior, leave no digits."""
+    """The best bound by q with flatter sites, if its own are so steep that rounding spoils the bound."""
     lost = not np.isfinite(found.upper) or found.bound.error > _LARGE_ERROR
     if not (lost and found.sites.remainders.several_modes):
         return found
@@ -141,15 +141,15 @@ def _flattened(solution: ProvableFit, found: _Bounded) -> _Bounded:
     for largest in (one for one in _FLATTER if one < steepest):
         try:
             q = flattened(found.post, found.observed, lines, largest)
-            there = _bound_of(solution, *q)
+            candidate = _bound_of(solution, *q)
         except NotPositiveDefinite:
             continue
-        best = there if there.upper < best.upper else best
+        best = candidate if candidate.upper < best.upper else best
     return best
 
 
 def _refitted(solution: ProvableFit, found: _Bounded) -> _Bounded:
-    """The bound of other q, while it falls."""
+    """Improve the bound by refits of q, as long as it decreases."""
     damping = _DAMPING
     for _ in range(_REFITS):
         if not np.isfinite(found.upper):
@@ -160,18 +160,18 @@ def _refitted(solution: ProvableFit, found: _Bounded) -> _Bounded:
         first = sites.rows[sites.remainders.groups.first]
         try:
             q = refitted(found.post, found.observed, first, w, moments.shape(1.0 / w), damping)
-            there = _bound_of(solution, *q)
+            candidate = _bound_of(solution, *q)
         except NotPositiveDefinite:
-            there = found
-        if there.upper < found.upper:
-            found = there
+            candidate = found
+        if candidate.upper < found.upper:
+            found = candidate
         else:
             damping /= 2.0
     return found
 
 
 def _in_pairs(found: _Bounded) -> _Bounded:
-    """The bound with the most correlated sites in pairs, where that is lower."""
+    """The bound with the most correlated sites in pairs, if it is lower."""
     sites, n = found.sites, found.sites.remainders.n
     if not (np.isfinite(found.upper) and 1 < n <= _PAIRED) or sites.remainders.several_modes:
         return found
@@ -181,7 +181,7 @@ def _in_pairs(found: _Bounded) -> _Bounded:
     S = factor.predictors.row_covariance(first)
     try:
         pairs, cone = pair_up(sites.remainders, S, V, sites.remainders.growth / np.diag(V))
-    except np.linalg.LinAlgError:  # two rows that are one to rounding
+    except np.linalg.LinAlgError:  # two rows are equal up to rounding
         return found
     bound = bound_sites(pairs, cone, _expected(found.observed) - sites.constant)
     if not bound.value < found.bound.value:
@@ -194,7 +194,7 @@ def _in_pairs(found: _Bounded) -> _Bounded:
 
 
 def _softmax_bounds(solution: ProvableFit, effort: str) -> EvidenceBounds:
-    """Bounds of a likelihood of several predictors: one site an observation."""
+    """Bounds for a likelihood with several predictors, with one site for each observation."""
     value, found, seen = softmax_bound(solution, effort)
     blur = solution.rounding + solution.quadrature
     lower, upper = solution.elbo - blur, min(value + blur, largest(solution.likelihood))
@@ -206,9 +206,9 @@ def _softmax_bounds(solution: ProvableFit, effort: str) -> EvidenceBounds:
 
 @dataclass(frozen=True)
 class FitSites:
-    """The sites of a fit: which active rows have one, their functions, and what exponents they may have.
+    """The sites of a fit: the active rows with a site, the functions of the sites, and the cone of their exponents.
 
-    ``constant`` is what rows without a variance under q add: their eta is known.
+    ``constant`` is the contribution of rows whose eta has no variance under q.
     """
 
     rows: np.ndarray
@@ -218,7 +218,7 @@ class FitSites:
 
 
 def sites_of_fit(post: Posterior, observed: Observed) -> FitSites:
-    """Rows along one line of the latents are one site."""
+    """The sites of a fit; rows that see the latents along the same line are one site."""
     predictors = post.factor.predictors
     alive = observed.rho > 0.0
     rows = np.flatnonzero(alive)
@@ -240,9 +240,9 @@ def sites_of_fit(post: Posterior, observed: Observed) -> FitSites:
 
 
 def _rounding_of_moments(post: Posterior, observed: Observed, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How far rounding may have moved h of some active rows, in sds of q, and rho, relative to it.
+    """Rounding errors of h of some active rows, in sds of q, and of rho, relative to rho.
 
-    Both are generous multiples of root mean squares, as those of the elbo are.
+    Both are generous multiples of root mean squares, like the rounding error of the elbo.
     """
     predictors = post.factor.predictors
     variance, mt = to_numpy(predictors.variance)[:, 0], to_numpy(predictors.mt)[rows, 0]
@@ -264,7 +264,7 @@ def _log_normaliser(post: Posterior) -> float:
 
 
 def _rounding_of_normaliser(post: Posterior, observed: Observed) -> float:
-    """What rounding may have done to log Z."""
+    """Rounding error of log Z."""
     predictors, alpha = post.predictors, post.alpha
     quadratic = float(predictors.quadratic(alpha, predictors.apply(alpha)))
     terms = np.abs(observed.alpha * observed.h) + 0.5 * np.abs(observed.lam * observed.rho)
@@ -273,7 +273,7 @@ def _rounding_of_normaliser(post: Posterior, observed: Observed) -> float:
 
 
 def _of_linear_rows(solution: ProvableFit, post: Posterior) -> float:
-    """What observations whose log-likelihood is linear add: their sites are these lines, and leave a constant."""
+    """Contribution of observations with a linear log-likelihood, whose sites are exact up to this constant."""
     weight = to_numpy(solution._rows["weight"])
     beside = weight > 0.0
     beside[post.active] = False
@@ -286,11 +286,11 @@ def _of_linear_rows(solution: ProvableFit, post: Posterior) -> float:
 
 
 def _expected(observed: Observed) -> float:
-    """sum_n E_q gt_n, without a bound on the likelihood."""
+    """sum_n E_q gt_n under the exact likelihood."""
     own, moments = observed.likelihood, (observed.h[:, None], observed.rho[:, None], observed.rows)
     try:
         loss = to_numpy(own.exact_loss(*moments).value)
-    except NotImplementedError:  # a softmax of two classes
+    except NotImplementedError:  # for a softmax of two classes
         loss = to_numpy(own.objective.f(*moments))
     weight = np.asarray(observed.rows["weight"])
     value = np.where(weight > 0.0, weight * loss, 0.0)
@@ -298,19 +298,19 @@ def _expected(observed: Observed) -> float:
 
 
 def largest(likelihood: Likelihood) -> float:
-    """What log p(y) is at most, whatever the fit: 0 of probabilities, which weights leave below 0."""
+    """Upper limit of log p(y) for any fit: 0 if y is discrete, with or without weights."""
     return 0.0 if likelihood.discrete else np.inf
 
 
 def range_in_words(lower: float, upper: float) -> str:
-    """The first words of a status."""
+    """The first part of a status: the range of log p(y)."""
     low, high = rounded_range(lower, upper)
-    high = "0, as every probability does," if upper == 0.0 else high
+    high = "0 (the maximum for a probability)" if upper == 0.0 else high
     return f"log p(y) lies between {low} and {high} at these hyperparameters"
 
 
 def rounded_range(lower: float, upper: float) -> tuple[str, str]:
-    """Both ends with the digits that their distance leaves, rounded outwards."""
+    """Both ends as text, rounded outwards to the digits that matter for their distance."""
     places = int(np.clip(1 - np.floor(np.log10(max(upper - lower, 1e-9))), 2, 8)) if np.isfinite(upper) else 2
     unit = 10.0**-places
     return f"{np.floor(lower / unit) * unit:.{places}f}", f"{np.ceil(upper / unit) * unit + 0.0:.{places}f}"
@@ -318,10 +318,10 @@ def rounded_range(lower: float, upper: float) -> tuple[str, str]:
 
 def _status(found: SiteBound, lower: float, upper: float) -> str:
     if not np.isfinite(found.value):
-        but = "" if np.isinf(upper) else " but 0, that of every probability"
+        but = "" if np.isinf(upper) else " except 0, the maximum for a probability"
         return (
-            f"no upper bound{but}: the sites of q hold each other so that no exponents are allowed at which all "
-            f"integrals are finite and below {HOPELESS:,.0f} nats, as is common where the likelihood is not "
+            f"no upper bound{but}: the inequality allows no exponents for the sites of q at which all "
+            f"integrals are finite and below {HOPELESS:,.0f} nats, as is common if the likelihood is not "
             "log-concave; corrected() has an estimate"
         )
     search = f"the last stage of their search gained {max(found.gain, 0.0):.1g}"

@@ -1,4 +1,4 @@
-"""What is integrated over few latents: the groups of a fit given its other latents b, or rows along few directions.
+"""Integrands over few latents: the groups of a fit given its other latents b, or rows along few directions.
 
 groups   r(x) = sum_c log g_c(b) + log N(b; mu, Q^-1) - log N(b; m, V),      b = m + L x
 rows     r(x) = elbo + sum_n gt_n(l_n' x),      R = corr(eta) = l l' of the rows under q
@@ -17,14 +17,14 @@ from ..priors.base import NewRows
 from ..priors.row_covariances import Lines
 from .latent_integral import expected_width
 
-_ROUNDING = 64.0 * np.finfo(float).eps  # of a sum, relative to the sum of its terms
-_ALONG = 1e-7  # of a length: rows that are along few directions
-_FINER = 2  # times as many nodes of a group, over a range
-_WIDER = 1.3  # times as wide, tell what its nodes miss
+_ROUNDING = 64.0 * np.finfo(float).eps  # rounding error of a sum, relative to the sum of absolute values
+_ALONG = 1e-7  # relative tolerance with which a row is a combination of the directions
+_FINER = 2  # factor on the number of nodes of a group, and
+_WIDER = 1.3  # factor on their range, of the lattice from which their error is estimated
 
 
 class GroupIntegrand:
-    """Groups integrated out, over all other latents."""
+    """The likelihood with groups integrated out, as a function of all other latents."""
 
     def __init__(self, collapsed: Collapsed, width: float = 1e-3, work: float = np.inf) -> None:
         found = collapsed._found
@@ -50,7 +50,7 @@ class GroupIntegrand:
         return self._log_likelihood(b, nodes) + log_prior - log_q
 
     def _log_likelihood(self, b: np.ndarray, nodes: Nodes) -> np.ndarray:
-        """sum_c log g_c (S,) at every b (S, p)."""
+        """sum_c log g_c (S,) at each b (S, p)."""
         data = self._integrals.data
         alone = data.alone
         total = alone.log_density(alone.X @ b.T + alone.offset[:, None]).sum(axis=0)
@@ -59,10 +59,10 @@ class GroupIntegrand:
         return np.asarray(total)
 
     def _chosen(self, placed: Placed, width: float, work: float) -> tuple[Nodes, float, float]:
-        """The nodes of the fit with what they miss at its reference, or its lattice, and the error of these.
+        """The nodes to use with their shift and error: those of the fit or its fine lattice.
 
-        Whichever gives the smaller width at this work. The error is twice the largest difference to finer and wider
-        nodes, where q(b) is, and rounding.
+        The nodes with the smaller width at this work are used. The error is twice the largest difference from finer and
+        wider nodes over the region of q(b), plus rounding.
         """
         lattice = placed.lattice
         place = lattice.centre, lattice.mode, lattice.slope
@@ -82,7 +82,7 @@ class GroupIntegrand:
 
 
 class RowIntegrand:
-    """Rows that move along few directions under q."""
+    """The likelihood of rows that depend on few directions under q."""
 
     def __init__(
         self, elbo: float, observed: Observed, groups: Lines, directions: Directions, correlations: Correlations
@@ -100,7 +100,10 @@ class RowIntegrand:
         return np.asarray(self._elbo + self._observed.left(at, own, self._constant).sum(axis=0))
 
     def seen(self, new: NewRows, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """New rows that are along these directions (M,), and which these are (M, d); ``variance`` is theirs under q."""
+        """Whether new rows are combinations of the directions (M,), and their coefficients (M, d).
+
+        ``variance`` (M,) is their variance under q.
+        """
         g = self._directions.of(self._correlations.with_new(new, variance))
         norm = np.sqrt(np.sum(g * g, axis=1))
         inside = np.abs(norm - 1.0) <= _ALONG
@@ -109,7 +112,7 @@ class RowIntegrand:
 
 
 def row_integrand(solution: GaussianFit, most: int) -> RowIntegrand | None:
-    """None where the rows of a fit move in more directions than ``most``."""
+    """The integrand of the rows of a fit; None if they have more than ``most`` directions."""
     groups = solution.posterior.factor.predictors.lines()
     correlations = Correlations(solution.posterior, groups)
     directions = directions_of(groups.n, lambda k: correlations.of_sites(np.array([k]))[0], most)

@@ -1,21 +1,22 @@
-"""The evidence as one integral over few latents, by a sum over a lattice, with its error on both sides.
+"""The evidence as an integral over few latents, by a sum over a lattice, with lower and upper limits.
 
     log p(y) = log E[exp r(x)],     r(x) = log p(y, b) - log q(b) at b = m + L x,     x ~ N(0, I_d)
     elbo     = E[r(x)]              KL(q || posterior) = log p(y) - elbo
 
-The points are h Z^d and the same moved by h/2 along every axis. The sum over either half misses the Fourier transform
-of the integrand at the points of (2 pi / h) Z^d with an odd sum, with opposite signs; their mean misses it at the even
-ones, which are farther out: for a Gaussian it is off by about the square of half the difference of the two. A steep
-side of a likelihood may be missed by both alike, along a diagonal of the lattice or by its phase: three more lattices
-are moved by other shares of h along each axis, such that no short wave has the same phase on all. The error that is
-stated is twice the largest difference of any of the five to the mean of the halves, or what it would be of a Gaussian
-with the variances of the posterior, if that is larger. Points end at a sphere. The integrand f is log-concave, so that
-beyond a point x of the last shell
+The points are h Z^d, and the same shifted by h/2 along every axis (two halves). The error of the sum over one half is
+the Fourier transform of the integrand at the points of (2 pi / h) Z^d with an odd coordinate sum, with opposite signs
+for the two halves. The error of their mean is that at points with an even sum, which are farther out; for a Gaussian it
+is about the square of half the difference of the halves. Both halves may have the same error at a steep side of a
+likelihood. Therefore three more lattices are used as a check, shifted by other fractions of h along each axis, such
+that no short wave has the same phase on all of them. The stated error is twice the largest difference of any of the
+five sums from the mean of the halves, or the error for a Gaussian with the variances of the posterior if that is
+larger. The points are restricted to a sphere. The integrand f is log-concave, so that beyond a point x of the last
+shell
 
     f(t x) <= f(0)^(1 - t) f(x)^t,   t >= 1
 
-and the sum over the shell, each point with its own rate, bounds what is outside. For the elbo q is that of the
-sphere alone: its other probability, ``outside``, is added where q is asked for the probability of an event.
+and the sum of these rates over the shell bounds the integral outside. The elbo is that of q restricted to the sphere;
+the probability ``outside`` of the sphere is added to probabilities of events under q.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from scipy.stats import chi2
 
 MOST_LATENTS = 8
 _OUTSIDE = 1e-6  # probability of q outside the first sphere
-_WIDEST = 1.9  # sds: no step is longer
-_NARROWEST = 0.2
-_FINER = 1.2  # times as fine, where the halves differ
-_WIDER = 1.15  # times as wide, where too much may lie outside
-_TRIES = 16
-_FAR_OFF = 1e-2  # of the whole that may lie outside: the sphere is not where the posterior is
+_WIDEST = 1.9  # largest step, in sds
+_NARROWEST = 0.2  # smallest step, in sds
+_FINER = 1.2  # factor by which the step is reduced if the halves differ
+_WIDER = 1.15  # factor by which the sphere grows if too much may lie outside
+_TRIES = 16  # most lattices
+_FAR_OFF = 1e-2  # share of the integral outside from which on the sphere is not centred at the posterior
 _CHUNK = 1 << 15  # points at a time
-_MARGIN = 2.0  # times the largest difference between lattices is the error that is stated
-_MOVED = np.array(  # shares of a step by which the lattices that check are moved along each axis: found by trial
+_MARGIN = 2.0  # the stated error is this multiple of the largest difference between lattices
+_MOVED = np.array(  # shifts of the check lattices along each axis, in steps; chosen by trial
     [
         [0.441, 0.005, 0.610, 0.803, 0.270, 0.011, 0.672, 0.402],
         [0.344, 0.008, 0.610, 0.477, 0.584, 0.200, 0.974, 0.756],
@@ -47,18 +48,18 @@ _MOVED = np.array(  # shares of a step by which the lattices that check are move
 
 
 class Integrand(Protocol):
-    """r(x) in d dimensions, at x ~ N(0, I) under q."""
+    """The function r(x) in d dimensions, where x ~ N(0, I) under q."""
 
     @property
     def dimension(self) -> int: ...
     @property
     def densities(self) -> float:
-        """Of single rows, that one point needs."""
+        """Number of row densities that one point costs."""
         ...
 
     @property
     def error(self) -> float:
-        """nats by which r may be off everywhere."""
+        """Error of r in nats, the same everywhere."""
         ...
 
     def log_ratio(self, x: np.ndarray) -> np.ndarray:
@@ -68,7 +69,7 @@ class Integrand(Protocol):
 
 @dataclass(frozen=True)
 class SameDensities:
-    """An integrand seen in other coordinates: it evaluates the same densities, with the same error."""
+    """An integrand in other coordinates, with the same cost and error."""
 
     integrand: Integrand
 
@@ -83,7 +84,7 @@ class SameDensities:
 
 @dataclass(frozen=True)
 class Moved(SameDensities):
-    """The same integrand in units of N(mean, root root') in the place of q."""
+    """The same integrand relative to N(mean, root root') instead of q."""
 
     mean: np.ndarray
     root: np.ndarray
@@ -105,21 +106,22 @@ class LatticeSum:
     Attributes
     ----------
     log_evidence : float
-        log p(y), the best value.
+        Estimate of log p(y).
     halves : float
-        Largest relative difference of either half of the points, and of those that check, to the mean of the halves; or
-        that of a Gaussian.
+        Relative error of the sum: ``_MARGIN`` times the largest difference of any lattice from the mean of the halves,
+        or the error for a Gaussian if that is larger.
     tail : float
-        What lies outside the sphere, at most, relative to the whole.
+        Upper bound on the integral outside the sphere, relative to the whole.
     elbo, elbo_error : float
-        E[r] of q within the sphere, and how far the halves are apart.
+        E[r] under q within the sphere, and half the difference between the halves.
     outside : float
-        Probability of q outside.
+        Probability of q outside the sphere.
     error : float
-        nats by which r may be off.
+        Error of r, in nats.
     mean, covariance : arrays (d,), (d, d)
         Of the posterior, in units of x.
     n_points : int
+        Number of points of all lattices.
     """
 
     log_evidence: float
@@ -141,13 +143,13 @@ class LatticeSum:
 
     @property
     def upper(self) -> float:
-        if not self.halves < 1.0:  # a lattice too coarse for the integrand says nothing of it
+        if not self.halves < 1.0:  # the lattice is too coarse for any bound
             return np.inf
         return self.log_evidence + float(np.log1p(self.halves + self.tail)) + self.error
 
     @property
     def kl(self) -> float:
-        """KL(q || posterior) of q within the sphere, at most."""
+        """Upper bound on KL(q || posterior) for q restricted to the sphere."""
         return self.upper - self.elbo + self.elbo_error + self.error
 
     @property
@@ -156,7 +158,7 @@ class LatticeSum:
 
 
 def lattice_points(d: int, step: float, radius: float, shift: np.ndarray | float) -> np.ndarray:
-    """Points (S, d) of step (Z^d + shift) within a sphere."""
+    """The points (S, d) of step (Z^d + shift) within a sphere."""
     reach = int(np.ceil(radius / step)) + 1
     points = np.zeros((1, 0))
     for moved in np.broadcast_to(shift, d):
@@ -168,13 +170,13 @@ def lattice_points(d: int, step: float, radius: float, shift: np.ndarray | float
 
 
 def expected_points(d: int, step: float, radius: float) -> float:
-    """About how many points both halves have, and the lattices that check them."""
+    """Approximate number of points of both halves and of the check lattices."""
     log_volume = 0.5 * d * np.log(np.pi) - gammaln(0.5 * d + 1.0)
     return 5.0 * float(np.exp(log_volume + d * np.log(radius / step + 0.25)))
 
 
 def lattice_sum(integrand: Integrand, step: float, radius: float) -> LatticeSum:
-    """The sum over one lattice."""
+    """The sums over both halves of a lattice and over the check lattices."""
     d = integrand.dimension
     halves = [lattice_points(d, step, radius, shift) for shift in (0.0, 0.5)]
     values = [_evaluated(integrand, x) for x in halves]
@@ -235,9 +237,9 @@ def _moments(x: np.ndarray, log_f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _beyond(fallen: np.ndarray, norm: np.ndarray, radius: float, step: float, d: int) -> float:
-    """What lies beyond the sphere, by points of its last shell, in units of the integrand at 0 and of a cell.
+    """Bound on the integral beyond the sphere from points of its last shell, in units of f(0) and of a cell.
 
-    A point whose log density has fallen by D at the norm s stands for d s^d / (r^d - r1^d) times
+    A point at norm s whose log density has decreased by D represents d s^d / (r^d - r1^d) times
     int_{r/s}^inf t^(d-1) exp(-D t) dt outside.
     """
     inner = max(radius - step, 0.0)
@@ -250,7 +252,7 @@ def _beyond(fallen: np.ndarray, norm: np.ndarray, radius: float, step: float, d:
 
 
 def affordable(integrand: Integrand, work: float) -> bool:
-    """Whether the coarsest lattice needs no more than ``work`` densities."""
+    """Whether the coarsest lattice needs at most ``work`` densities."""
     d = integrand.dimension
     if not 1 <= d <= MOST_LATENTS:
         return False
@@ -258,7 +260,7 @@ def affordable(integrand: Integrand, work: float) -> bool:
 
 
 def affordable_step(d: int, densities: float, width: float, work: float) -> float:
-    """The step for a width, or the finest that ``work`` densities allow; infinite where none is."""
+    """The step for a width, or the finest step that ``work`` densities allow; infinite if there is none."""
     step = first_step(d, width)
     while step < _WIDEST and expected_points(d, step, first_radius(d)) * densities > work:
         step = min(1.05 * step, _WIDEST)
@@ -266,12 +268,12 @@ def affordable_step(d: int, densities: float, width: float, work: float) -> floa
 
 
 def expected_width(d: int, densities: float, width: float, work: float) -> float:
-    """What bounds of a Gaussian would be apart."""
+    """The distance between the bounds for a Gaussian, in nats."""
     return float(4.0 * _MARGIN * d * np.exp(-2.0 * np.pi**2 / affordable_step(d, densities, width, work) ** 2))
 
 
 def integrate_latents(integrand: Integrand, width: float, work: float) -> LatticeSum | None:
-    """The finest lattice that is needed for a ``width`` of the bounds, or that ``work`` densities allow; None: none."""
+    """Integrate to a ``width`` of the bounds, or as far as ``work`` densities allow; None if they allow no lattice."""
     d, spent = integrand.dimension, 0.0
     if not affordable(integrand, work):
         return None
@@ -291,7 +293,7 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
         before = result
         if found.width - 2.0 * integrand.error <= width:
             break
-        if begins or not result.tail < _FAR_OFF:  # the next ones are about the posterior
+        if begins or not result.tail < _FAR_OFF:  # centre the next lattices at the posterior
             spread = np.linalg.cholesky(result.covariance + 1e-12 * np.eye(d))
             mean, root = mean + root @ result.mean, root @ spread
         if begins:
@@ -305,7 +307,7 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
 
 
 def _consistent(before: LatticeSum | None, result: LatticeSum) -> LatticeSum:
-    """A sum whose error is at least what it is apart from the one before, if that is more than both errors."""
+    """The sum, with an error of at least its difference from the previous sum if that exceeds both errors."""
     if before is None:
         return result
     apart = abs(float(np.expm1(result.log_evidence - before.log_evidence)))
@@ -314,17 +316,17 @@ def _consistent(before: LatticeSum | None, result: LatticeSum) -> LatticeSum:
 
 
 def _better(found: LatticeSum, result: LatticeSum) -> LatticeSum:
-    """The narrower evidence with the elbo of q, which only sums in units of q have."""
+    """The sum with the narrower evidence, with the elbo of q, which only sums in units of q have."""
     if not result.width < found.width:
         return found
     return replace(result, elbo=found.elbo, elbo_error=found.elbo_error, outside=found.outside)
 
 
 def first_radius(d: int) -> float:
-    """Of a sphere that holds nearly all of q."""
+    """Radius of a sphere that contains nearly all of q."""
     return float(np.sqrt(chi2.isf(_OUTSIDE, d)))
 
 
 def first_step(d: int, width: float) -> float:
-    """With which the error that is stated would be a quarter of ``width`` for a Gaussian."""
+    """The step with which the stated error for a Gaussian is a quarter of ``width``."""
     return float(np.clip(np.pi * np.sqrt(2.0 / np.log(16.0 * d / width)), _NARROWEST, _WIDEST))

@@ -2,8 +2,8 @@
 
     L(p) = log E exp(p gt(x)),  x ~ N(0, I)
 
-Exponents are chosen with sums over one coarse lattice, that of all sites. Each integral is then a sum over lattices of
-its own (``latent_integral.py``), with what that may miss.
+Exponents are chosen with sums over one coarse lattice for all sites. Each integral is then computed over lattices of
+its own (``latent_integral.py``), with its error.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .latent_integral import expected_points, first_radius, first_step, integrat
 from .tilted_moments import LOG_ROOT_2_PI, SiteRemainders, TiltedMoments
 
 MOST_PREDICTORS = 6
-_STEP, _RADIUS = 1.6, 4.0  # sds, of the lattice that exponents are chosen with
-_WIDTH = 4e-3  # nats between the bounds of an integral
-_RETRIES = 6.0  # times the points of one sum
+_STEP, _RADIUS = 1.6, 4.0  # step and radius, in sds, of the lattice for the choice of exponents
+_WIDTH = 4e-3  # nats between the bounds on an integral
+_RETRIES = 6.0  # work for an integral, relative to one lattice
 
 
 @dataclass(frozen=True)
 class _SiteIntegrand:
-    """p gt of one site."""
+    """The integrand p gt of one site."""
 
     sites: SiteRemainders
     site: int
@@ -41,7 +41,7 @@ class _SiteIntegrand:
 
 
 class LatticeMoments(TiltedMoments):
-    """The integrals of all sites, of log-concave functions in several dimensions."""
+    """The integrals of all sites, for log-concave functions in several dimensions."""
 
     @cached_property
     def _lattice(self) -> np.ndarray:
@@ -49,7 +49,7 @@ class LatticeMoments(TiltedMoments):
         return np.concatenate([lattice_points(d, _STEP, _RADIUS, shift) for shift in (0.0, 0.5)])
 
     def place(self, p: np.ndarray) -> None:
-        """One lattice serves all exponents."""
+        """Use the one lattice that serves all exponents."""
         points, d = self._lattice, self.dimension
         self.x = np.broadcast_to(points, (self.n, *points.shape))
         self.gt = self._lattice_remainders

@@ -1,4 +1,4 @@
-"""Which exponents the inequality allows, and the proof that they are.
+"""The exponents that the inequality allows, and a proof in floating point that they are allowed.
 
 The sites of q lie along directions a_c of the latents, with variances rho_c under q. Exponents p = 1/w are allowed if
 
@@ -9,8 +9,8 @@ the prior with negative sites: one Cholesky. -log|M| is its barrier,
 
     -d log|M| / dw_c = a_c' M^-1 a_c / rho_c,        d^2 / dw_c dw_d = (a_c' M^-1 a_d)^2 / (rho_c rho_d)
 
-Proof in double precision: a Cholesky that succeeds for M less a multiple of its diagonal (``backward_error``) says that
-M is positive definite, whatever rounding did on the way (Rump, 2006).
+Proof in double precision: if a Cholesky succeeds for M minus a multiple of its diagonal (``backward_error``), then M is
+positive definite, whatever the rounding errors (Rump, 2006).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ..linalg.dense import NotPositiveDefinite
 from ..linalg.krylov import conjugate_gradients
 
 EPS = 2.0**-53
-_LEAST = 1e-9  # of omega times the prior variance: below it a site is as good as not there
-_SOLVED = 0.02  # relative residual of Newton's system where it is solved by conjugate gradients
-_ROUNDS = 60
-_STEPS = 60  # of Newton's method,
-_LARGE_STEPS = 22  # or where each is a Cholesky of more than
-_LARGE = 1200  # rows
-_MANY = 3000  # sparse sites from which on Newton's steps are few, and solved roughly
-_FEW_STEPS = 4
-_FEW_ROUNDS = 2
+_LEAST = 1e-9  # least value of omega times the prior variance; a site with less is negligible
+_SOLVED = 0.02  # relative residual of Newton's system by conjugate gradients
+_ROUNDS = 60  # most iterations of conjugate gradients
+_STEPS = 60  # most Newton steps
+_LARGE_STEPS = 22  # the same if each step is a Cholesky of more than
+_LARGE = 1200  # so many rows
+_MANY = 3000  # number of sparse sites from which on there are only
+_FEW_STEPS = 4  # so many Newton steps,
+_FEW_ROUNDS = 2  # with so many iterations of conjugate gradients
 
 
 class Margin(ABC):
-    """M(w) at one w: ``log_det`` up to a constant, ``slopes`` a' M^-1 a / rho (n,)."""
+    """M(w) at one w: ``log_det`` up to a constant, and ``slopes`` a' M^-1 a / rho (n,)."""
 
     log_det: float
 
@@ -54,20 +54,20 @@ class Margin(ABC):
 
 
 class Cone(ABC):
-    """All w with M(w) > 0.
+    """The cone of all w with M(w) > 0.
 
     Attributes
     ----------
     size : int
-        Rank of what the sites see: the barrier's parameter.
+        Rank of the directions of the sites, which is the parameter of the barrier.
     lowest : array (n,)
-        w at which a site is left out: lam rho, or 0 below that. The integral of a flat likelihood is infinite there.
+        Lowest w: max(lam rho, 0), at which the site drops out. The integral of a flat likelihood is infinite there.
     profile : array (n,)
-        By how much w may be above that for a site by itself.
+        Largest allowed difference of w from the lowest w for a single site.
     max_steps : int
-        Newton's steps that it is worth.
+        Most Newton steps.
     repeats : int
-        How often the start is improved before them.
+        Number of improvements of the start before these steps.
     """
 
     size: int
@@ -78,15 +78,15 @@ class Cone(ABC):
 
     @abstractmethod
     def at(self, w: np.ndarray) -> Margin:
-        """Raises NotPositiveDefinite outside."""
+        """M at w; raises NotPositiveDefinite outside of the cone."""
 
     @abstractmethod
     def proves(self, w: np.ndarray) -> bool:
-        """Whether M(w) is positive definite in exact arithmetic."""
+        """Whether M(w) is proved to be positive definite in exact arithmetic."""
 
 
 class _Sites(Cone):
-    """Sites along single directions: ``variance`` (n,) under q and ``prior`` (n,), ``curvature`` (n,) their lam."""
+    """Sites along single directions: ``variance`` (n,) under q, ``prior`` variance (n,), and ``curvature`` lam (n,)."""
 
     def __init__(self, variance: np.ndarray, curvature: np.ndarray, prior: np.ndarray) -> None:
         self.variance, self.curvature = variance, curvature
@@ -94,7 +94,7 @@ class _Sites(Cone):
         self.profile = variance / prior
 
     def negative(self, w: np.ndarray) -> np.ndarray:
-        """omega."""
+        """omega (n,): the curvatures that are subtracted from the prior precision."""
         return np.asarray(w / self.variance - self.curvature)
 
 
@@ -110,7 +110,7 @@ class DenseCone(_Sites):
 
     def factor(self, omega: np.ndarray) -> np.ndarray:
         if not (omega >= 0.0).all():
-            raise NotPositiveDefinite("a site is below the least that is allowed")
+            raise NotPositiveDefinite("an exponent is below the lowest one allowed")
         B = dense.scaled_plus_identity(self.minus_S, np.sqrt(omega), np.empty(self.minus_S.shape))
         return np.asarray(dense.cholesky(B))
 
@@ -133,7 +133,7 @@ class _DenseMargin(Margin):
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        """a_c' M^-1 a_d / sqrt(rho_c rho_d), in its lower triangle; it takes the memory of the factor."""
+        """a_c' M^-1 a_d / sqrt(rho_c rho_d) in the lower triangle; it reuses the memory of the factor."""
         out = np.tril(dense.inverse_from(dense.triangular_inverse(self._L)))
         del self._L
         out[np.diag_indices_from(out)] -= 1.0
@@ -153,9 +153,9 @@ class _DenseMargin(Margin):
 
 
 class FactorCone(_Sites):
-    """Sites of a prior that factorises with negative sites: few weights, or a sparse precision."""
+    """Sites of a prior that can be factorised with negative sites: few weights, or a sparse precision."""
 
-    rounds: int = _ROUNDS  # of conjugate gradients
+    rounds: int = _ROUNDS  # iterations of conjugate gradients
 
     def __init__(self, predictors: Any, rows: np.ndarray, variance: np.ndarray, curvature: np.ndarray) -> None:
         super().__init__(variance, curvature, to_numpy(predictors.variance)[rows, 0])
@@ -166,7 +166,7 @@ class FactorCone(_Sites):
         self.size = min(rows.size, int(np.size(predictors.latent_mean())))
 
     def sites(self, values: np.ndarray) -> Any:
-        """Values of the sites (n,) among all rows of the prior (N, 1)."""
+        """Values of the sites (n,) as a column over all rows of the prior (N, 1), 0 elsewhere."""
         out = np.zeros((self.predictors.n_observations, 1))
         out[self.rows, 0] = values
         return asarray(out, self.predictors.mt)
@@ -174,10 +174,10 @@ class FactorCone(_Sites):
     def at(self, w: np.ndarray) -> Margin:
         omega = self.negative(w)
         if not (omega >= 0.0).all():
-            raise NotPositiveDefinite("a site is below the least that is allowed")
+            raise NotPositiveDefinite("an exponent is below the lowest one allowed")
         factor = self.predictors.at(self.sites(-omega))
         if not factor.definite:
-            raise NotPositiveDefinite("constraints hold it, but not on what they leave free")
+            raise NotPositiveDefinite("M is not positive definite on the subspace of the constraints")
         return _FactorMargin(self, factor)
 
     def proves(self, w: np.ndarray) -> bool:

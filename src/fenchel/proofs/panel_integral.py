@@ -1,9 +1,9 @@
-"""Integrals of functions of one variable that have several modes or kinks, many at a time.
+"""Integrals of many functions of one variable that may have several modes or kinks.
 
-Panels end at the places where a density bends, and at distances from them that grow by powers of four. A panel is
-halved while the log of the function varies on it by more than its ten nodes resolve, unless all of it is negligible;
-then Gauss and Legendre's rule is compared with that of both halves until nothing moves. A function that is smooth on
-the scale of its distance to the next such place has no mode that is missed, however narrow.
+Panels end at the points where a density bends (marks), and at distances from them that grow by powers of four. A panel
+is halved while the log of the function varies more than its ten nodes can resolve, unless the panel is negligible. Then
+the Gauss-Legendre rule is compared with that of both halves until it is constant. If the function is smooth on the
+scale of the distance to the nearest mark, no mode is missed, however narrow.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-NEGLIGIBLE = 80.0  # nats below the largest value at which a panel does not count
-_RESOLVED = 12.0  # nats by which the function may vary between the nodes of a panel
-_HALVINGS = 90
-_MOST = 1 << 13  # panels that are halved, at most, a function
-_SETTLED = 1e-13  # of the whole, a panel
+NEGLIGIBLE = 80.0  # nats below the maximum at which a panel is negligible
+_RESOLVED = 12.0  # nats by which the log of the function may vary between the nodes of a panel
+_HALVINGS = 90  # most halvings
+_MOST = 1 << 13  # most panels for each function
+_SETTLED = 1e-13  # allowed change of the integral over a panel, relative to the whole
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 Log = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def panel_integrals(log_f: Log, edges: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logs of the integrals of exp(log_f) between the ends of each list of edges, how far they may be off, E[x^2] (n,).
+    """Logs of the integrals of exp(log_f) over the range of each list of edges, their errors, and E[x^2] (n,).
 
-    ``log_f(which, x)``: functions ``which`` (m,) at x (m, M). E[x^2] is rounded up, to the farther end of each panel.
+    ``log_f(which, x)``: functions ``which`` (m,) at x (m, M). E[x^2] is an upper bound, from the farther end of each
+    panel.
     """
     panels = _Panels.between(edges)
     top = np.full(len(edges), -np.inf)
@@ -60,7 +61,7 @@ def panel_integrals(log_f: Log, edges: list[np.ndarray]) -> tuple[np.ndarray, np
 
 
 class _Panels:
-    """Intervals (m,), and which function each belongs to."""
+    """Intervals (m,), and the index of the function that each belongs to."""
 
     def __init__(self, of: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         self.of, self.start, self.end = of, start, end
@@ -83,7 +84,7 @@ class _Panels:
         return np.asarray(0.5 * (self.start + self.end)[:, None] + half * _NODES)
 
     def sums(self, y: np.ndarray, top: np.ndarray) -> np.ndarray:
-        """Integrals (m,) by values of the log (m, 10), in units of exp(top)."""
+        """Integrals (m,) from values of the log (m, 10), in units of exp(top)."""
         return np.asarray(np.exp(y - top[self.of][:, None]) @ _WEIGHTS * 0.5 * (self.end - self.start))
 
 
@@ -92,9 +93,9 @@ def _evaluated(log_f: Log, panels: _Panels) -> np.ndarray:
 
 
 def _resolved(log_f: Log, panels: _Panels, top: np.ndarray) -> tuple[_Panels, np.ndarray]:
-    """Panels on which the function is resolved, without those where it is negligible, and its log at their nodes.
+    """Panels on which the function is resolved, without negligible ones, and its log at their nodes.
 
-    ``top`` (n,) becomes the largest value of each, and infinite where rounding leaves nothing to resolve.
+    ``top`` (n,) is set to the largest value of each function, or to infinity if rounding prevents resolution.
     """
     kept: list[tuple[_Panels, np.ndarray]] = []
     for _ in range(_HALVINGS):
@@ -109,7 +110,7 @@ def _resolved(log_f: Log, panels: _Panels, top: np.ndarray) -> tuple[_Panels, np
         kept.append((panels.take(rest), y[rest]))
         panels = panels.take(divide).halved()
         if panels.of.size > _MOST * top.size:
-            top[panels.of] = np.inf  # rounding, not the function
+            top[panels.of] = np.inf  # the variation comes from rounding
             break
         if not panels.of.size:
             break
@@ -118,10 +119,9 @@ def _resolved(log_f: Log, panels: _Panels, top: np.ndarray) -> tuple[_Panels, np
 
 
 def graded_edges(marks: np.ndarray, widths: np.ndarray, reach: float) -> np.ndarray:
-    """Edges between -reach and reach: at marks, and at distances from them that grow by powers of four.
+    """Edges between -reach and reach: the marks, and points at distances from them that grow by powers of four.
 
-    The first distance is half of the mark's width.
-    A mark whose width is infinite is a kink: an edge by itself.
+    The first distance is half of the mark's width. A mark with infinite width is a kink, which is a single edge.
     """
     kept: list[float] = []
     own: list[np.ndarray] = []

@@ -1,11 +1,13 @@
-"""The best proof that a fit affords, and what it says of events.
+"""The best proof for a fit, and bounds on probabilities of events.
 
-One integral over few latents where the fit has few beside its groups, or few in all (``latent_integral.py``); else the
-bounds by rows (``holder_bound.py``). Which it is goes by counts of densities, never by a clock.
+If the fit has few latents, or few besides its groups, the evidence is an integral over few latents
+(``latent_integral.py``); otherwise it is bounded by rows (``holder_bound.py``). The choice depends on the number of
+densities to evaluate, and never on measured time.
 
-An event is a range of sums of latents. Two approximations have a KL to the posterior that is bounded: q of the fit, and
-where groups are integrated out q(b) of the other latents, much nearer, for events that no group is a part of. Of these
-the probability is a ratio of two integrals as well, and known better still (``event_integral.py``).
+An event is a range of a linear combination of latents. KL(q || posterior) is bounded for two approximations: q of the
+fit, and, if groups are integrated out, q(b) of the other latents. The latter is much closer to the posterior and serves
+events that involve no group. For these the probability is also a ratio of two integrals, which is more accurate still
+(``event_integral.py``).
 """
 
 from __future__ import annotations
@@ -25,31 +27,31 @@ from .holder_bound import EvidenceBounds, ProvableFit, evidence_bounds, largest,
 from .integrands import GroupIntegrand, RowIntegrand, row_integrand
 from .latent_integral import MOST_LATENTS, Integrand, LatticeSum, integrate_latents
 
-_WIDTH = {"fast": 1e-3, "high": 1e-5}  # nats between the bounds that an integral aims at
-_WORK = {"fast": 4e8, "high": 6e9}  # densities of rows that it may need
-_SHARE = 0.1  # of them that the fit of groups may need at a time
-CHEAP = 2e7  # the same where nobody asked
-_RATIO_WIDTH = 2e-3  # nats of the integrals of events
+_WIDTH = {"fast": 1e-3, "high": 1e-5}  # wanted distance between the bounds by an integral, in nats
+_WORK = {"fast": 4e8, "high": 6e9}  # most row densities for it
+_SHARE = 0.1  # share of these that the fit of groups may need at a time
+CHEAP = 2e7  # most row densities for a proof that the user did not request
+_RATIO_WIDTH = 2e-3  # accuracy of the integrals of events, in nats
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Bounds of the evidence, and the approximations whose distance to the posterior they bound.
+    """Bounds on the evidence, and the approximations whose KL to the posterior they bound.
 
     Attributes
     ----------
     bounds : EvidenceBounds
-        Of log p(y); ``kl`` is that of q of the fit.
+        Bounds on log p(y); ``kl`` is for q of the fit.
     groups : Collapsed or None
-        The posterior with groups integrated out, where that is what was proved.
+        The posterior with groups integrated out, if the proof uses it.
     rest_kl : float
-        KL of its q(b) to the posterior of b, at most.
+        Upper bound on the KL from its q(b) to the posterior of b.
     outside : float
-        What is added to probabilities of q(b): the proof is of q(b) within a sphere.
+        Probability added to events under q(b), because the proof is for q(b) restricted to a sphere.
     work : float
-        Densities of rows that integrals of events may need.
+        Most row densities for integrals of events.
     rows : RowIntegrand or None
-        Rows along few directions, where those are what was integrated over.
+        Rows along few directions, if the proof integrates over these.
     """
 
     bounds: EvidenceBounds
@@ -60,9 +62,9 @@ class Proof:
     rows: RowIntegrand | None = None
 
     def event(self, fit: ProvableFit, new: NewRows, low: np.ndarray, high: np.ndarray) -> EventBounds:
-        """Of low < W z + offset < high, row by row (M,): by KL, and by ratios of integrals where these are cheap.
+        """Bounds on P(low < W z + offset < high) for each row (M,), by KL and by ratios of integrals if affordable.
 
-        Of several predictors the events are those of all predictors of the first row, then of the second (M C,).
+        With several predictors there are C events for each row, row after row (M C,).
         """
         mean, variance = (to_numpy(v).ravel() for v in fit.posterior.moments_at(new))
         sd = np.sqrt(variance)
@@ -95,7 +97,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class EventBounds:
-    """Arrays (M,): the probability under the approximation, and between which bounds that of the posterior is."""
+    """Arrays (M,): the approximate probability, the bounds on the posterior probability, and the KL that was used."""
 
     approximate: np.ndarray
     lower: np.ndarray
@@ -106,10 +108,10 @@ class EventBounds:
 def event_bounds(
     mean: np.ndarray, sd: np.ndarray, low: np.ndarray, high: np.ndarray, kl: np.ndarray, outside: np.ndarray
 ) -> EventBounds:
-    """Of normals in ranges; ``outside`` is how far the approximation that was proved may be from these."""
+    """Bounds for normals in ranges; ``outside`` is the probability by which the proved approximation may differ."""
     with np.errstate(divide="ignore", invalid="ignore"):
         below, above = (low - mean) / sd, (high - mean) / sd
-    right = below > 0.0  # from the side on which no digits are lost
+    right = below > 0.0  # use the tail that has no cancellation
     inside = np.where(right, ndtr(-below) - ndtr(-above), ndtr(above) - ndtr(below))
     rest = np.where(right, ndtr(-above) + ndtr(below), ndtr(below) + ndtr(-above))
     known = sd == 0.0
@@ -124,19 +126,19 @@ def event_bounds(
 
 
 def prove(solution: ProvableFit, effort: str = "fast", groups: Collapsed | None = None) -> Proof:
-    """The best proof at an effort; ``groups`` where they have been integrated out already."""
+    """The best proof at an effort; ``groups``: the posterior with groups integrated out, if it is already computed."""
     choice("evidence_bounds", "effort", effort, tuple(_WORK))
     found = integral_proof(solution, _WIDTH[effort], _WORK[effort], groups)
     return Proof(evidence_bounds(solution, effort)) if found is None else found
 
 
 def cheap_proof(solution: ProvableFit, groups: Collapsed | None = None) -> Proof | None:
-    """What is proved unasked: by an integral that needs few densities; None where there is none."""
+    """A proof that is cheap enough to be made without a request, by an integral; None if there is none."""
     return integral_proof(solution, _WIDTH["fast"], CHEAP, groups)
 
 
 def integral_proof(solution: ProvableFit, width: float, work: float, groups: Collapsed | None = None) -> Proof | None:
-    """By an integral over few latents; None where there are too many, or a density has kinks or unbounded tails."""
+    """A proof by an integral over few latents; None with too many latents, or without smooth log-concave densities."""
     likelihood, predictors = solution.likelihood, solution.posterior.predictors
     plain = likelihood.n_predictors == 1 and not predictors.has_extra_variance and not likelihood.objective.conjugate
     if not (plain and likelihood.log_concave and likelihood.smooth):
@@ -162,7 +164,7 @@ def _bounds(solution: ProvableFit, found: LatticeSum, groups: Collapsed | None) 
     kl = upper - solution.elbo + blur
     over = "" if groups is None else f", the effects of {groups.n_groups} groups integrated out"
     status = (
-        f"{range_in_words(lower, upper)}; a sum over {found.n_points} points of few latents{over}, to which "
-        f"{found.width:.1g} was added for what it may miss"
+        f"{range_in_words(lower, upper)}; a sum over {found.n_points} points of few latents{over}, whose "
+        f"error is at most {found.width:.1g} nats"
     )
     return EvidenceBounds(lower, upper, kl, np.ones(solution.posterior.predictors.n_observations), status)

@@ -1,11 +1,11 @@
-"""Another q for the upper bound: sites by the moments of the tilted densities.
+"""Refits of q for the upper bound, with sites from the moments of the tilted densities.
 
-The upper bound holds for every Gaussian q, and is stationary in q where every tilted density q_c exp(p_c gt_c) has the
-mean and the variance of q_c: power expectation propagation at p. One damped step towards it, with d in (0, 1],
+The upper bound holds for every Gaussian q. It is stationary in q if every tilted density q_c exp(p_c gt_c) has the mean
+and the variance of q_c, the fixed point of power expectation propagation. One damped step towards it, d in (0, 1], is
 
     lam_c += d (1/v_t - 1/rho_c) / p_c,        r_c += d (m_t/v_t - h_c/rho_c) / p_c,        r = lam h - alpha
 
-The best q of the lower bound is that of the fit and stays it.
+The lower bound keeps the q of the fit, which is its best.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def refitted(
     shape: tuple[np.ndarray, np.ndarray],
     d: float,
 ) -> tuple[Posterior, Observed]:
-    """q after one step; ``first`` (n,) are the rows that take what their sites change by.
+    """q after one step; ``first`` (n,) are the rows to which the changes of the sites are added.
 
     ``shape``: mean (n, 1) and variance (n, 1, 1) of x = (eta - h) / sqrt(rho) under the tilted densities.
     """
@@ -42,9 +42,9 @@ def refitted(
 
 
 def flattened(post: Posterior, observed: Observed, lines: Lines, largest: float) -> tuple[Posterior, Observed]:
-    """q of the same mean whose curvatures are at most ``largest`` in units of the prior variance of their rows.
+    """q with the same mean, whose curvatures times the prior variances of their rows are at most ``largest``.
 
-    The slopes of rows along one line, which may cancel, are added up in the first of them.
+    The slopes of rows of one site, which may cancel, are added up in its first row.
     """
     prior = to_numpy(post.factor.predictors.variance)[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -57,7 +57,7 @@ def flattened(post: Posterior, observed: Observed, lines: Lines, largest: float)
 
 
 def _with_sites(post: Posterior, observed: Observed, r: np.ndarray, lam: np.ndarray) -> tuple[Posterior, Observed]:
-    """q with other natural parameters of its active sites (N,)."""
+    """q with new natural parameters r, lam (N,) of its active sites."""
     predictors = post.factor.predictors
     like = predictors.mt
 
@@ -73,7 +73,7 @@ def _with_sites(post: Posterior, observed: Observed, r: np.ndarray, lam: np.ndar
 def _posterior(
     post: Posterior, observed: Observed, factor: Factor, alpha: np.ndarray, lam: np.ndarray
 ) -> tuple[Posterior, Observed]:
-    """q with other slopes and curvatures of its active sites (N,): its mean is mt - S alpha."""
+    """q with new slopes and curvatures (N,) of its active sites: its mean is mt - S alpha."""
     predictors = factor.predictors
     like = predictors.mt
     h = _offset(post) - to_numpy(predictors.apply(asarray(alpha[:, None], like)))[:, 0]
@@ -87,7 +87,7 @@ def _posterior(
 
 
 def _offset(post: Posterior) -> np.ndarray:
-    """mt of the active rows, moved by the slopes of those that have no curvature (N,)."""
+    """mt of the active rows (N,), shifted by the rows that have a slope but no curvature."""
     rest = np.array(to_numpy(post.alpha))
     rest[post.active] = 0.0
     mt = to_numpy(post.predictors.mt)[post.active, 0]

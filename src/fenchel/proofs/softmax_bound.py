@@ -1,10 +1,10 @@
-"""The upper bound of a softmax: one site an observation, over all of its predictors.
+"""The upper bound for a softmax: one site for each observation, over all of its predictors.
 
     gt_n(eta) = log p(y_n | eta) + alpha_n' t + t' Lam_n t / 2,     t = eta - h_n
 
-One exponent serves all directions of a site, so that its curvature should be in proportion to its precision under q:
-sites of the fit and proportional ones are both tried. With ``effort="high"`` q is refitted by the moments of the tilted
-densities while the bound falls, as in ``refits.py`` with matrices in the place of numbers,
+A site has one exponent for all its directions, so that its curvature should be proportional to its precision under q.
+Both the sites of the fit and proportional ones are tried. With ``effort="high"`` q is refitted by the moments of the
+tilted densities as long as the bound decreases, as in ``refits.py`` with matrices instead of numbers:
 
     Lam_n += d w_n (Vt_n^-1 - V_n^-1),        r_n += d w_n (Vt_n^-1 mt_n - V_n^-1 h_n),        r = Lam h - alpha
 """
@@ -28,18 +28,18 @@ from .lattice_moments import MOST_PREDICTORS, LatticeMoments
 from .margins import EPS
 from .tilted_moments import TiltedMoments
 
-_PREDICTOR_ROWS = 3000  # predictors of all observations, whose covariance is written out
-_ROUNDINGS = 8.0  # root mean squares allowed for
-_FIXED_POINT = 30  # rounds of curvatures in proportion to precisions, at most
-_SETTLED = 1e-4  # relative change of variances at which they end
-_REFITS = 6
-_DAMPING = 0.5  # of the first of them
+_PREDICTOR_ROWS = 3000  # most predictors of all observations, whose covariance is dense
+_ROUNDINGS = 8.0  # allowance for rounding, in root mean squares
+_FIXED_POINT = 30  # most iterations for proportional curvatures
+_SETTLED = 1e-4  # relative change of variances at which these end
+_REFITS = 6  # most refits of q
+_DAMPING = 0.5  # damping of the first refit
 
 Sites = tuple[np.ndarray, np.ndarray]  # alpha (n, C) and Lam (n, C, C)
 
 
 def softmax_bound(solution: Any, effort: str) -> tuple[float, SiteBound, np.ndarray]:
-    """The upper bound of log p(y), that of its sites, and the observations that have one."""
+    """The upper bound on log p(y), the bound of its sites, and the indices of the observations with a site."""
     post, likelihood = solution.posterior, solution.likelihood
     seen, C = np.flatnonzero(to_numpy(solution._rows["weight"]) > 0.0), likelihood.n_predictors
     if C > MOST_PREDICTORS or seen.size * C > _PREDICTOR_ROWS:
@@ -57,7 +57,7 @@ def softmax_bound(solution: Any, effort: str) -> tuple[float, SiteBound, np.ndar
 
 
 def _prior_covariance(predictors: Any, seen: np.ndarray) -> np.ndarray:
-    """S of the predictors of some observations (n C, n C), observation by observation."""
+    """Prior covariance S (n C, n C) of the predictors of some observations, observation by observation."""
     whole = [to_numpy(block) for block in predictors.at(0.0 * predictors.mt).covariance()]
     n, C = predictors.n_observations, predictors.n_predictors
     if len(whole) == 1:
@@ -71,7 +71,7 @@ def _prior_covariance(predictors: Any, seen: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _BoundedSoftmax:
-    """A q by its sites, and its bound."""
+    """A Gaussian q given by its sites, and its bound."""
 
     q: Sites
     sites: SoftmaxSites
@@ -100,17 +100,17 @@ class _Softmax:
         return _BoundedSoftmax(q, sites, found, log_Z + lost + found.value)
 
     def refitted(self, best: _BoundedSoftmax) -> _BoundedSoftmax:
-        """The bound of other q, while it falls."""
+        """Improve the bound by refits of q, as long as it decreases."""
         damping = _DAMPING
         for _ in range(_REFITS):
             if not np.isfinite(best.value):
                 break
             try:
-                there = self.bound(self._step(best, damping))
+                candidate = self.bound(self._step(best, damping))
             except (NotPositiveDefinite, np.linalg.LinAlgError):
-                there = best
-            if there.value < best.value:
-                best = there
+                candidate = best
+            if candidate.value < best.value:
+                best = candidate
             else:
                 damping /= 2.0
         return best
@@ -163,7 +163,7 @@ class SoftmaxSites:
     kinks = False
 
     def panels(self, p: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        raise NotImplementedError("panels are of one dimension")
+        raise NotImplementedError("panels exist in one dimension only")
 
     @property
     def dimension(self) -> int:
@@ -189,16 +189,16 @@ def softmax_sites(
     S: np.ndarray,
     q: Sites,
 ) -> tuple[SoftmaxSites, BlockCone, float, float]:
-    """The sites of observed rows, what exponents they may have, log Z, and how far rounding may have moved that.
+    """The sites of observed rows, the cone of their exponents, log Z, and its rounding error.
 
-    ``mt`` (n, C) and S (n C, n C) are the prior of eta, q the sites: alpha (n, C) and Lam (n, C, C).
+    ``mt`` (n, C) and S (n C, n C) are the prior of eta; q has the sites alpha (n, C) and Lam (n, C, C).
     """
     alpha, Lam = q
     n, C = alpha.shape
     V, L, diagonal = _own_covariances(S, Lam)
     log_det = float(dense.log_det(L))
     pivots = np.sum(np.tril(dense.triangular_inverse(L)) ** 2, axis=0) * diagonal  # the inverse takes L's memory
-    lost = EPS * float(np.sqrt(pivots @ pivots))  # what rounding did to log|B|, a root mean square
+    lost = EPS * float(np.sqrt(pivots @ pivots))  # rounding error of log|B|, a root mean square
     shift = S @ alpha.ravel()
     log_Z = -0.5 * (float(alpha.ravel() @ shift) + log_det)
     cone = BlockCone(S, V, Lam)
@@ -213,9 +213,9 @@ def softmax_sites(
 
 
 def _own_covariances(S: np.ndarray, Lam: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The covariance of each observation's predictors under q (n, C, C), and B = I + R' S R by its root and diagonal.
+    """The covariance of each observation's predictors under q (n, C, C), and the root and diagonal of B = I + R' S R.
 
-    Lam = R R', and log|B| = log|I + S Lam|.
+    Here Lam = R R', and log|B| = log|I + S Lam|.
     """
     n, C = Lam.shape[0], Lam.shape[1]
     value, vectors = np.linalg.eigh(Lam)
@@ -231,10 +231,10 @@ def _own_covariances(S: np.ndarray, Lam: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def proportional_curvature(S: np.ndarray, Lam: np.ndarray) -> np.ndarray:
-    """Sites with the mean of q and curvatures in proportion to V_c^-1: c_c V_c^-1, c = tr(Lam V) / C.
+    """Curvatures of sites that are proportional to V_c^-1: c_c V_c^-1 with c = tr(Lam V) / C.
 
-    One exponent serves all directions of a block; where its curvature differs between them, the largest decides, and
-    nothing may be allowed.
+    A block has one exponent for all directions. If the curvature relative to the precision differs between them, the
+    largest limits the exponent, and possibly no exponent is allowed.
     """
     V = _own_covariances(S, Lam)[0]
     share = np.einsum("nij,nji->n", Lam, V) / Lam.shape[1]

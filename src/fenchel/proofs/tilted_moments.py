@@ -2,12 +2,12 @@
 
     L(p) = log E exp(p gt(x)),  x ~ N(0, I),     L' = mean and L'' = variance of gt under phi exp(p gt) / exp(L)
 
-gt is what the Gaussian site of q leaves of a log-likelihood; where that is flat gt grows like c x^2/2, c < 1, and L is
-finite for p c < 1. Each site has a grid of its own: a box outside of which the integrand is 45 nats below its largest
-value, with even steps. Such sums converge faster than any power of the step for smooth functions; the step is
-halved until the sum no longer moves, and by how much it moved last is the error that is stated. Likelihoods with
-kinks or several modes are integrated over panels (``panel_integral.py``). To the error is added what rounding does: to
-the terms of gt, which cancel, and to the mean and the variance of q (``mean_error``, ``variance_error``).
+gt is a log-likelihood minus the Gaussian site of q. Where the likelihood is flat gt grows like c x^2/2, c < 1, and L is
+finite for p c < 1. Each site has its own even grid, over a box outside of which the integrand is 45 nats below its
+maximum. Such sums converge faster than any power of the step for smooth functions. The step is halved until the sum is
+constant, and the last change is the stated error. Likelihoods with kinks or several modes are integrated over panels
+(``panel_integral.py``). Rounding errors are added: those of the terms of gt, which cancel, and those of the mean and
+the variance of q (``mean_error``, ``variance_error``).
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from ..priors.row_covariances import Lines
 from .hermite_rule import LOG_WEIGHTS, NODES, hermite_sums
 from .panel_integral import NEGLIGIBLE, graded_edges, panel_integrals
 
-DEAD = 45.0  # nats below the largest value at which a tail no longer counts
-_MANY_SITES = 2000  # from which on nearly Gaussian ones are looked for
-_SCAN = {1: 24, 2: 16, 3: 10}  # intervals of a scan for the support
-_SCANS = 60
-_STEPS = {1: 32, 2: 24, 3: 16}  # intervals of the grid that exponents are chosen with, by its dimensions
-_FINE = 1024  # the same where the integrand may have several modes
-_PLACED = {1: 1024, 2: 64, 3: 16}  # intervals, at most, of such a grid
-_NEARLY = 1e-7  # of L between such a grid and every other point of it
+DEAD = 45.0  # nats below the maximum at which a tail is negligible
+_MANY_SITES = 2000  # number of sites from which on Gauss-Hermite rules are tried first
+_SCAN = {1: 24, 2: 16, 3: 10}  # intervals of a scan for the support, by dimension
+_SCANS = 60  # most scans
+_STEPS = {1: 32, 2: 24, 3: 16}  # intervals of the grid for the choice of exponents, by dimension
+_FINE = 1024  # the same if the integrand may have several modes
+_PLACED = {1: 1024, 2: 64, 3: 16}  # most intervals of such a grid
+_NEARLY = 1e-7  # allowed difference of L between such a grid and every other point of it
 _MOST = {1: 1 << 15, 2: 1 << 9, 3: 1 << 6}  # intervals of the finest grid
-_SETTLED = {1: 1e-12, 2: 1e-8, 3: 1e-6}  # of L between a grid and every other point of it
-_AT_ONCE = 1 << 21  # numbers held at a time
-_SITES_AT_ONCE = 32  # integrated over panels
-HOPELESS = 1e4  # nats that one of these may add to the bound: beyond it no work is spent on the others
-_ROUNDING = 8.0 * 2.0**-53  # of the terms that cancel in gt
-_TAIL = 1e-18  # of an integral beyond its grid
-_ALIVE = 1e-15  # of the largest value, at an end of a grid: what lies beyond is not known
-_HIGHER = 5.0  # nats by which a density may be above its value at its landmarks
-_NOWHERE = np.array([0.0, 1.0])  # where no reach is finite
+_SETTLED = {1: 1e-12, 2: 1e-8, 3: 1e-6}  # the same difference for a certified integral
+_AT_ONCE = 1 << 21  # numbers in memory at a time
+_SITES_AT_ONCE = 32  # sites that are integrated over panels at a time
+HOPELESS = 1e4  # nats: if a site adds more to the bound, the others are not computed
+_ROUNDING = 8.0 * 2.0**-53  # relative rounding error of the terms that cancel in gt
+_TAIL = 1e-18  # relative integral beyond a grid
+_ALIVE = 1e-15  # if the value at an end of a grid is larger than this share of the maximum, the grid is too narrow
+_HIGHER = 5.0  # nats by which a density may exceed its values at the landmarks
+_NOWHERE = np.array([0.0, 1.0])  # edges of a site whose reach is infinite
 LOG_ROOT_2_PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
 class SiteRemainders(Protocol):
-    """What q leaves of the likelihoods: functions gt of ``dimension`` independent standard normal variables each.
+    """Log-likelihoods minus the sites of q: functions gt of ``dimension`` independent standard normal variables.
 
     Attributes
     ----------
     n : int
-        How many sites there are.
+        Number of sites.
     growth : array (n,)
-        c: gt grows like c x^2/2 where its likelihood is flat. It is lam rho.
+        c = lam rho: gt grows like c x^2/2 where its likelihood is flat.
     several_modes : bool
-        Whether phi exp(p gt) may have several modes: a likelihood that is not log-concave.
+        Whether phi exp(p gt) may have several modes, because the likelihood is not log-concave.
     kinks : bool
         Whether gt has kinks.
     mean_error, variance_error : array (n,)
-        How far rounding may have moved the mean of q, in sds, and its variance, relative to it.
+        Rounding errors of the mean of q, in sds, and of its variance, relative to it.
     """
 
     @property
@@ -79,18 +79,18 @@ class SiteRemainders(Protocol):
     def variance_error(self) -> np.ndarray: ...
 
     def panels(self, p: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Edges of panels outside of which phi exp(p gt) is negligible, and what rounding of eta does to p gt (n,).
+        """Edges of panels outside of which phi exp(p gt) is negligible, and the rounding error of p gt (n,).
 
-        In one dimension, for likelihoods with kinks or several modes.
+        Only in one dimension, for likelihoods with kinks or several modes.
         """
 
     def remainder(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """gt (m, M) of the sites ``which`` (m,), each at its own places x (m, M, dimension)."""
+        """gt (m, M) of the sites ``which`` (m,), each at its own points x (m, M, dimension)."""
 
 
 @dataclass(frozen=True)
 class ObservedRemainders:
-    """The observations of a fit, those along one line of the latents added up."""
+    """The observations of a fit, where those along one line of the latents are added up to one site."""
 
     observed: Observed
     groups: Lines
@@ -115,7 +115,7 @@ class ObservedRemainders:
         return not self.observed.likelihood.smooth
 
     def panels(self, p: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Edges at the landmarks of all rows, within a reach beyond which next to nothing lies:
+        """Edges at the landmarks of all rows, within a reach beyond which the integral is negligible:
 
         log phi + p gt <= p (top + |slope| |x|) - (1 - p c) x^2/2,  top the sum of the largest log densities.
         """
@@ -158,7 +158,7 @@ class ObservedRemainders:
 
 @dataclass(frozen=True)
 class Cumulants:
-    """L, and the mean and the variance of gt under the tilted density (n,)."""
+    """L (n,), and the mean (n,) and variance (n,) of gt under the tilted densities."""
 
     log_mean: np.ndarray
     mean: np.ndarray
@@ -166,7 +166,7 @@ class Cumulants:
 
 
 class TiltedMoments:
-    """The integrals of all sites, on grids that are placed for given exponents and kept while these move little."""
+    """The integrals of all sites, on grids that are placed for given exponents and serve nearby ones too."""
 
     def __init__(self, sites: SiteRemainders) -> None:
         self.sites, self.n, self.dimension = sites, sites.n, sites.dimension
@@ -182,11 +182,11 @@ class TiltedMoments:
 
     @cached_property
     def _at_nodes(self) -> np.ndarray:
-        """gt (n, M) at the nodes of Gauss and Hermite's rules."""
+        """gt (n, M) at the nodes of the Gauss-Hermite rules."""
         return self._remainders(np.arange(self.n), np.broadcast_to(NODES[:, None], (self.n, NODES.size, 1)))
 
     def place(self, p: np.ndarray) -> None:
-        """Grids on which ``at`` is accurate for exponents near p (n,)."""
+        """Place grids on which ``at`` is accurate for exponents near p (n,)."""
         if self._nearly_gaussian:
             self.x = np.broadcast_to(NODES[: LOG_WEIGHTS.size, None], (self.n, LOG_WEIGHTS.size, 1))
             self.gt, self.log_cell = self._at_nodes[:, : LOG_WEIGHTS.size], np.zeros(self.n)
@@ -204,7 +204,7 @@ class TiltedMoments:
             self._steps *= 2
 
     def at(self, p: np.ndarray) -> Cumulants:
-        """The moments at exponents p (n,) on the grids at hand."""
+        """The moments for exponents p (n,) on the present grids."""
         f, total, log_mean = self._weights(p)
         origin = self.gt[np.arange(self.n), f.argmax(axis=1)]
         with np.errstate(invalid="ignore"):
@@ -214,7 +214,7 @@ class TiltedMoments:
         return Cumulants(log_mean, origin + mean, np.maximum(square - mean * mean, 0.0))
 
     def shape(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (n, d) and covariance (n, d, d) of x under the tilted densities, on the grids at hand."""
+        """Mean (n, d) and covariance (n, d, d) of x under the tilted densities, on the present grids."""
         f, total, _ = self._weights(p)
         f /= total[:, None]
         centre = np.einsum("ij,ijk->ik", f, self.x)
@@ -222,7 +222,7 @@ class TiltedMoments:
         return centre, np.einsum("ij,ijk,ijl->ikl", f, off, off, optimize=True)
 
     def _weights(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The tilted density on the grid (n, M), up to its sum (n,), and L (n,)."""
+        """The unnormalised tilted density on the grid (n, M), its sum (n,), and L (n,)."""
         f = _log_integrand(self.log_phi, self.gt, p)
         top = f.max(axis=1)
         f -= top[:, None]
@@ -231,7 +231,7 @@ class TiltedMoments:
         return f, total, top + np.log(total) + self.log_cell
 
     def certified(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """L (n,) at exponents p (n,) on grids of its own, and how far it may be off (n,)."""
+        """L (n,) for exponents p (n,), on grids placed for these, and its error (n,)."""
         if self.dimension == 1 and (self.sites.several_modes or self.sites.kinks):
             return self._by_panels(p)
         value, error, moved = np.empty(self.n), np.zeros(self.n), np.zeros(self.n)
@@ -252,7 +252,7 @@ class TiltedMoments:
                 fine, coarse, size = _sums(log_phi, gt, p[some], log_cell, even)
                 change = np.abs(fine - coarse)
                 settled = change <= _SETTLED[self.dimension] + _ROUNDING * size
-                # steep sides look like kinks to a grid: an error that falls by four at each halving, of any sign
+                # a steep side acts like a kink: the error falls by a factor of four at each halving, with any sign
                 error[some] = np.where(settled, change, 2.0 * np.maximum(change, moved[some] / 4.0)) + _TAIL
                 error[some] += self._rounded(some, p[some], log_phi, gt)
                 value[some], moved[some] = fine, change
@@ -263,7 +263,7 @@ class TiltedMoments:
         return value, error
 
     def _rounded(self, some: np.ndarray, p: np.ndarray, log_phi: np.ndarray, gt: np.ndarray) -> np.ndarray:
-        """What rounding may have done to L of ``some`` sites; infinite where the grid (m, M) ends too early."""
+        """Rounding error of L of ``some`` sites; infinite if the grid (m, M) is too narrow."""
         f = _log_integrand(log_phi, gt, p)
         f -= f.max(axis=1)[:, None]
         np.exp(f, out=f)
@@ -277,13 +277,13 @@ class TiltedMoments:
         return out
 
     def _rounding(self, some: np.ndarray, terms: np.ndarray, square: np.ndarray) -> np.ndarray:
-        """Of averages of |p gt| and of |x|^2 (m,)."""
+        """Rounding error of L from averages of |p gt| and of |x|^2 (m,)."""
         own = self.sites
         size = 1.0 + terms + square
         return np.asarray((_ROUNDING + own.variance_error[some]) * size + own.mean_error[some] * np.sqrt(square))
 
     def _by_panels(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same over panels, for kinks and for modes that an even grid does not see."""
+        """The same over panels, for kinks and for modes that an even grid might miss."""
         edges, rounded = self.sites.panels(p)
 
         def at(among: np.ndarray, of: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -300,7 +300,7 @@ class TiltedMoments:
         for some in _blocks(np.arange(self.n), _AT_ONCE // _SITES_AT_ONCE):
             here = self.sites.remainder(some, np.zeros((some.size, 1, 1)))[:, 0]
             found, off, square = panel_integrals(partial(at, some), [edges[k] for k in some])
-            if not (found / p[some] - here < HOPELESS).all():  # one is enough for no bound
+            if not (found / p[some] - here < HOPELESS).all():  # one such site prevents a bound
                 return np.full(self.n, np.inf), np.zeros(self.n)
             off += self._rounding(some, np.abs(found) + square, square)
             value[some], error[some] = found, off + rounded[some] + _TAIL
@@ -330,10 +330,10 @@ def supports(
     high: np.ndarray,
     steps: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (m, d) outside of which phi exp(p gt) is 45 nats below its largest value, and little wider.
+    """Narrow boxes (m, d) outside of which phi exp(p gt) is 45 nats below its maximum.
 
-    A box is scanned at even steps; it grows on a side where the face is not dead, and shrinks to the points that are
-    not. Of a log-concave integrand in one dimension nothing is missed, however narrow it is.
+    A box is scanned at even steps. It grows on a side whose face is not negligible, and shrinks to the points that are
+    not negligible. For a log-concave integrand in one dimension nothing is missed, however narrow it is.
     """
     low, high = low.copy(), high.copy()
     open_, d = np.arange(p.size), low.shape[1]
@@ -357,7 +357,7 @@ def supports(
 
 
 def _nodes(low: np.ndarray, high: np.ndarray, steps: int) -> np.ndarray:
-    """Even grids of boxes (m, d): (m, (steps + 1)^d, d)."""
+    """Even grids (m, (steps + 1)^d, d) on boxes (m, d)."""
     share = np.linspace(0.0, 1.0, steps + 1)
     d = low.shape[1]
     grid = np.stack([axis.ravel() for axis in np.meshgrid(*[share] * d, indexing="ij")], axis=1)
@@ -365,7 +365,7 @@ def _nodes(low: np.ndarray, high: np.ndarray, steps: int) -> np.ndarray:
 
 
 def _even(steps: int, d: int) -> np.ndarray:
-    """Which points of such a grid are every other one in all directions (M,)."""
+    """Mask (M,) of every other point, in all directions, of such a grid."""
     every = np.arange(steps + 1) % 2 == 0
     return np.logical_and.reduce([axis.ravel() for axis in np.meshgrid(*[every] * d, indexing="ij")])
 
@@ -385,13 +385,13 @@ def _log_integrand(log_phi: np.ndarray, gt: np.ndarray, p: np.ndarray) -> np.nda
 def _sums(
     log_phi: np.ndarray, gt: np.ndarray, p: np.ndarray, log_cell: np.ndarray, even: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """L by the whole grid and by every other point of it, and the size of the terms in it (m,)."""
+    """L from the whole grid and from every other point of it, and the size of its terms (m,)."""
     log_f = _log_integrand(log_phi, gt, p)
     best = log_f.argmax(axis=1)
     rows = np.arange(gt.shape[0])
     top = log_f[rows, best]
     f = np.exp(log_f - np.where(np.isfinite(top), top, 0.0)[:, None])
-    wider = np.log(2.0) * round(np.log(even.size / even.sum()) / np.log(2.0))  # cells of every other point
+    wider = np.log(2.0) * round(np.log(even.size / even.sum()) / np.log(2.0))  # their larger cells
     with np.errstate(divide="ignore"):
         fine = top + np.log(f.sum(axis=1)) + log_cell
         coarse = top + np.log(f[:, even].sum(axis=1)) + log_cell + wider
