@@ -1,7 +1,7 @@
-"""What users bring, read once: tables and their columns, levels, the response with its likelihood, the family.
+"""What users pass in, read once: tables and their columns, levels, the response with its likelihood, the family.
 
-frames          a table of any library as a pandas frame, and each column by what it holds
-levels          the values of a column: groups in order, and the steps of a regular time
-observations    y as a likelihood takes it: numbers, labels, what each row has beside it; families by their names
+frames          a table of any library as a pandas frame, and the kind of each column
+levels          the levels of a column: sorted labels, or the steps of a regular time axis
+observations    y in the form that a likelihood requires, with exposure or trials of rows; names of families
 fixed_columns   columns of fixed effects, centred and scaled
 """

@@ -2,9 +2,9 @@
 
     beta = gamma / scale,    b = c - sum_j centre_j beta_j
 
-c is the level of eta where every column is at its mean, gamma_j what one standard deviation of a column does. A prior
-of c and gamma means the same whatever the units and the origin of the columns, and a wide one costs no digits: the
-columns of the design are near orthogonal to the intercept's and of length sqrt(N).
+c is the value of eta at the mean of all columns, and gamma_j the effect of one standard deviation of column j. A prior
+of c and gamma therefore does not depend on the units and the origin of the columns. The columns of the design have
+length sqrt(N) and are nearly orthogonal to the intercept, so that a wide prior loses no digits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..marginals import Answers
 from ..solvers.solution import Solution
 
 _EPS = float(np.finfo(np.float64).eps)
-_DEPENDENT = 1e-9  # a column whose remainder beside the others is below this share of it says nothing of its own
-_FEW = 3  # names of a list that are written out
-_SIZES = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # squares of a coefficient, or of a column, stay in range
-_SMALLEST = 1e-290  # standard deviations below this leave a coefficient no room in doubles
+_DEPENDENT_SHARE = 1e-9  # a column is dependent if less than this share of it remains after projection on the others
+_FEW = 3  # number of names that a message lists
+_SIZES = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # scaled or not: range of sizes whose squares are doubles
+_SMALLEST = 1e-290  # smallest standard deviation for which a coefficient is representable
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Columns:
     ----------
     names : tuple of str
     centre, scale : arrays (p,)
-        Mean and standard deviation over the rows that count; 0 and the root mean square where there is no level to take
-        the mean up. A column that does not vary has scale 1, and its coefficient keeps its prior.
+        Weighted mean and standard deviation over the observed rows. Without centring, 0 and the root mean square.
+        A column that does not vary has scale 1, and its coefficient keeps its prior.
     rest : array (p,)
-        What the mean is beyond ``centre``, the double next to it: a column may lie far from 0 and hardly vary.
+        Rounding error of ``centre``: the mean is ``centre + rest``. It matters for columns far from 0 that hardly vary.
     constant : tuple of int
-        The columns that do not vary over the rows that count.
+        The columns that do not vary over the observed rows.
     dependent : tuple of (int, tuple of int)
-        Columns that are combinations of earlier ones (and the level), with those.
+        Columns that are linear combinations of earlier ones (and the intercept), with the indices of these.
     """
 
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class Columns:
     def of(
         cls, where: str, X: np.ndarray, names: Sequence[str], weights: ArrayLike | None = None, centred: bool = True
     ) -> Columns:
-        """Read off the rows of X (N, p) with weight above 0."""
+        """Centres and scales from the rows of X (N, p) whose weight is positive."""
         finite(where, "fixed", X)
         w = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=np.float64)
         seen, p = w > 0.0, X.shape[1]
@@ -77,13 +77,13 @@ class Columns:
         centre, beyond = np.where(same & centred, X[0], mean), np.where(same, 0.0, rest)
         Z = np.sqrt(w)[:, None] * (X - centre - beyond) / scale
         noise = _EPS * np.abs(X).max(axis=0) / scale
-        return cls(tuple(map(str, names)), centre, scale, beyond, *_not_known(same, Z, noise))
+        return cls(tuple(map(str, names)), centre, scale, beyond, *_unidentified(same, Z, noise))
 
     @classmethod
     def by_moments(
         cls, names: Sequence[str], mean: np.ndarray, spread: np.ndarray, size: np.ndarray, centred: bool = True
     ) -> Columns:
-        """The same from the mean (p,), the covariance (p, p) and the largest entry (p,) of columns out of memory."""
+        """The same from the mean (p,), the covariance (p, p) and the largest entry (p,) of columns not in memory."""
         sd, p = np.sqrt(np.maximum(np.diag(spread), 0.0)), len(names)
         same = sd <= 4.0 * _EPS * np.abs(mean)
         if not centred:
@@ -92,20 +92,20 @@ class Columns:
         scale = np.where(same, 1.0, sd)
         values, vectors = np.linalg.eigh(spread / np.outer(scale, scale))
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T  # root' root is the covariance
-        noise = _EPS**0.5 * _DEPENDENT + _EPS * size / scale
+        noise = _EPS**0.5 * _DEPENDENT_SHARE + _EPS * size / scale
         centre = mean if centred else np.zeros(p)
-        return cls(tuple(map(str, names)), centre, scale, np.zeros(p), *_not_known(same, root, noise))
+        return cls(tuple(map(str, names)), centre, scale, np.zeros(p), *_unidentified(same, root, noise))
 
     def standardise(self, X: np.ndarray) -> np.ndarray:
-        """(x - centre) / scale of new rows (M, p)."""
+        """The standardised columns (x - centre) / scale of new rows (M, p)."""
         return (X - self.centre - self.rest) / self.scale
 
     def tail(self, X: np.ndarray, intercept: bool) -> np.ndarray:
-        """The design (M, intercept + p) of c and gamma at rows as they come."""
+        """The design (M, intercept + p) of c and gamma at rows in the user's units."""
         return np.hstack([np.ones((X.shape[0], int(intercept))), self.standardise(X)])
 
     def to_user(self, intercept: bool) -> np.ndarray:
-        """T with (b, beta) = T (c, gamma); without the first row and column where there is no intercept."""
+        """The matrix T with (b, beta) = T (c, gamma); without an intercept its first row and column are left out."""
         T = np.diag(np.r_[1.0, 1.0 / self.scale])
         T[0, 1:] = -self.centre / self.scale - self.rest / self.scale
         return T if intercept else T[1:, 1:]
@@ -113,7 +113,7 @@ class Columns:
     def fixed_effects(self, solution: Solution | Answers, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of (b, beta), or of beta alone, from a fit whose last latents are (c, gamma).
 
-        Of any posterior, such as ``Solution.corrected()``, by the variances of its sums.
+        Other posteriors, such as ``Solution.corrected()``, give it through variances of sums of latents.
         """
         T = self.to_user(intercept)
         if not isinstance(solution, Solution):
@@ -127,7 +127,7 @@ class Columns:
         return T @ posterior.latent_mean[L - p :], (covariance + covariance.T) / 2
 
     def complaints(self) -> list[str]:
-        """What the data cannot tell: a sentence of columns that do not vary, and one of combinations of others."""
+        """Sentences about coefficients that the data do not identify: constant columns, and linear combinations."""
         out, constant, dependent = [], self.constant, [j for j, _ in self.dependent]
         if len(constant) == 1:
             same = f"{self.centre[constant[0]]:.10g} in every observed row"
@@ -154,7 +154,7 @@ class Columns:
 
 
 def name_list(noun: str, names: Sequence[str]) -> str:
-    """the column 'a'; the columns 'a', 'b', 'c' and 4 more."""
+    """A list of names in words, such as: the columns 'a', 'b', 'c' and 4 more."""
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     shown = ", ".join(repr(name) for name in names[:_FEW])
     return f"the {noun}{'s' if len(names) > 1 else ''} {shown}{more}"
@@ -166,20 +166,21 @@ def _by_sums(answers: Answers, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     unit = T / np.sqrt(np.maximum((T * T).sum(axis=1, keepdims=True), 1e-300))
     i, j = np.triu_indices(p, 1)
     both = np.vstack([unit, unit[i] + unit[j]])
-    there = answers.at(design=sp.csr_array(np.hstack([np.zeros((both.shape[0], L - p)), both])))
-    mean, variance = np.asarray(there.mean)[:p], np.asarray(there.variance)
+    sums = answers.at(design=sp.csr_array(np.hstack([np.zeros((both.shape[0], L - p)), both])))
+    mean, variance = np.asarray(sums.mean)[:p], np.asarray(sums.variance)
     C = np.diag(variance[:p])
     C[i, j] = C[j, i] = (variance[p:] - variance[i] - variance[j]) / 2
     size = np.sqrt((T * T).sum(axis=1))
     return size * mean, size[:, None] * C * size
 
 
-def _not_known(
+def _unidentified(
     same: np.ndarray, Z: np.ndarray, noise: np.ndarray
 ) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
-    """Which columns are the ``same`` in every row, and which of the others (standardised, Z) depend on earlier ones.
+    """Find the columns that the data do not identify: constant ones, and those that depend on earlier ones.
 
-    Each is held against the span of those before it, twice orthogonalised; ``noise`` is the rounding in each.
+    ``same`` marks constant columns. Each other column of Z (standardised) is projected on those before it, with
+    orthogonalisation done twice; ``noise`` is the rounding error of each column.
     """
     basis: np.ndarray = np.zeros(Z.shape, order="F")
     kept: list[int] = []
@@ -188,9 +189,9 @@ def _not_known(
         z, B = Z[:, j] / np.linalg.norm(Z[:, j]), basis[:, : len(kept)]
         rest = z - B @ (B.T @ z)
         rest -= B @ (B.T @ rest)
-        left = float(np.linalg.norm(rest))
-        if left > max(_DEPENDENT, 30.0 * float(noise[[*kept, j]].max())):
-            basis[:, len(kept)] = rest / left
+        remaining = float(np.linalg.norm(rest))
+        if remaining > max(_DEPENDENT_SHARE, 30.0 * float(noise[[*kept, j]].max())):
+            basis[:, len(kept)] = rest / remaining
             kept.append(j)
             continue
         share = np.linalg.lstsq(Z[:, kept], Z[:, j], rcond=None)[0]
@@ -201,11 +202,10 @@ def _not_known(
 def centres_and_units(
     where: str, moments: ColumnMoments, names: Sequence[str], centre: bool, scale: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The shift (D,) of each column, what rounding took from it, its unit, and whether nothing is left of it.
+    """The shift (D,) of each column, its rounding error, its unit, and whether the column is constant.
 
-    The shift is the weighted mean, the unit the standard deviation about it; without centring 0 and the root mean
-    square. A constant column has no standard deviation: its own size stands in, and 1 for zeros. Without scaling every
-    unit is 1.
+    The shift is the weighted mean and the unit the standard deviation; without centring they are 0 and the root mean
+    square. The unit of a constant column is its absolute value, or 1 for zeros. Without scaling every unit is 1.
     """
     mean, sd, rest, constant = moments
     size = np.where(constant, np.abs(mean), sd) if centre else np.hypot(mean, sd)

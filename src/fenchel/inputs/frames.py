@@ -1,12 +1,12 @@
-"""Tables as users bring them, read once into a pandas frame, and each column by what it holds.
+"""Tables of any library, read once into a pandas frame, with the kind of each column.
 
-    pandas                           as it is
-    polars, pyarrow, ...             whatever narwhals reads
+    pandas                           unchanged
+    polars, pyarrow, ...             every library that narwhals reads
     dict of columns, records, rows   columns by name
-    arrays (a ``DataTable`` alone)   columns are called 0, 1, ...
+    arrays (``DataTable`` only)      columns are called 0, 1, ...
 
-The user's index is kept apart for the answers and may repeat itself; rows are counted 0, 1, ... Columns that a model
-uses become plain: pandas' nullable numbers are numpy's, with NaN where they are missing.
+The user's index is stored separately for results and may have duplicates; rows are counted 0, 1, ... Columns that a
+model uses become numpy's types: pandas' nullable numbers become doubles, with NaN where they are missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Table = Any  # a data frame of any library, a dict of columns, records
 
 
 class Kind(Enum):
-    """What a column holds."""
+    """The kind of values in a column."""
 
     NUMBERS = "numbers"
     BOOLEANS = "booleans"
@@ -45,7 +45,7 @@ _NUMPY_KINDS = {
     "b": Kind.BOOLEANS,
     "U": Kind.TEXT,
 }
-_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # pandas' words for objects
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # of pandas' ``infer_dtype``
 _DATES = ("date", "datetime", "datetime64")
 _OBJECTS = {
     **dict.fromkeys(["boolean", "empty"], Kind.NUMBERS),
@@ -61,11 +61,11 @@ class DataColumn:
     Attributes
     ----------
     where : str
-        Who asks: the first word of every message.
+        The caller's name, which begins every error message.
     name : hashable
     data : pandas Series
     categories : pandas Index or None
-        All that a categorical may hold, in order.
+        The categories of a categorical column, in order.
     """
 
     def __init__(self, where: str, name: Hashable, data: Any) -> None:
@@ -79,12 +79,12 @@ class DataColumn:
 
     @cached_property
     def values(self) -> list[Any]:
-        """Plain values: dates as Timestamps, numbers as Python's own."""
+        """The values as Python objects: dates as Timestamps, numbers as int or float."""
         return self.data.tolist()
 
     @cached_property
     def kind(self) -> Kind:
-        """What it holds, by its type or, where the type is any object, by its values."""
+        """The kind of the column, from its dtype, or from its values if the dtype is object."""
         word = str(self.data.dtype)
         if self.categories is not None:
             return Kind.CATEGORIES
@@ -94,10 +94,10 @@ class DataColumn:
             return Kind.DATES
         if word != "object" and self.data.dtype.kind in _NUMPY_KINDS:
             return _NUMPY_KINDS[self.data.dtype.kind]
-        return Kind.NUMBERS if _are_numbers(self.data) else _OBJECTS.get(_held(self.data), Kind.MIXED)
+        return Kind.NUMBERS if _are_numbers(self.data) else _OBJECTS.get(_inferred_dtype(self.data), Kind.MIXED)
 
     def numbers(self, advice: str = "") -> np.ndarray:
-        """The column (N,) as finite doubles; 0 and 1 of booleans."""
+        """The column (N,) as finite doubles; booleans become 0 and 1."""
         if self.kind not in (Kind.NUMBERS, Kind.BOOLEANS):
             got = f"the column {self.name!r} holds {self.kind.value}"
             raise problem(self.where, got, "numbers", advice)
@@ -105,20 +105,20 @@ class DataColumn:
         return finite(self.where, f"X[{self.name!r}]", out, advice)
 
 
-def _held(column: pd.Series) -> str:
-    """pandas' word for what a column of objects holds, missing values aside."""
+def _inferred_dtype(column: pd.Series) -> str:
+    """pandas' ``infer_dtype`` of a column of objects, without missing values."""
     return pd.api.types.infer_dtype(column, skipna=True)
 
 
 def _are_numbers(column: pd.Series) -> bool:
-    """Whether all objects of a column are numbers, perhaps of several types."""
-    held = _held(column)
-    several = held.startswith("mixed") and all(sort_of(value) == "numbers" for value in column if present(value))
-    return held in _NUMBERS or several
+    """Whether all objects of a column are numbers, possibly of several types."""
+    dtype = _inferred_dtype(column)
+    several = dtype.startswith("mixed") and all(sort_of(value) == "numbers" for value in column if present(value))
+    return dtype in _NUMBERS or several
 
 
 def native(column: pd.Series) -> pd.Series:
-    """The column in this machine's byte order, which pandas' hash tables want."""
+    """The column in this machine's byte order, which pandas' hash tables require."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype) and not dtype.isnative:
         return column.astype(dtype.newbyteorder("="))
@@ -126,33 +126,33 @@ def native(column: pd.Series) -> pd.Series:
 
 
 def is_categorical(column: pd.Series) -> bool:
-    """Whether a column is a categorical of pandas."""
+    """Whether a column is a pandas categorical."""
     return isinstance(column.dtype, pd.CategoricalDtype)
 
 
 def is_date(column: pd.Series) -> bool:
-    """Dates, times, periods or durations."""
+    """Whether a column has dates, times, periods or durations."""
     return column.dtype.kind in "Mm" or str(column.dtype).startswith("period")
 
 
 def is_number(column: pd.Series) -> bool:
-    """Numbers by their type, booleans aside."""
+    """Whether a column has a numeric dtype other than bool."""
     return not is_categorical(column) and column.dtype.kind in "iuf"
 
 
 # -- tables ---------------------------------------------------------------------------------------
 class DataTable:
-    """Columns by name, for messages of ``where``.
+    """Columns by name; error messages begin with ``where``.
 
     Parameters
     ----------
     where : str
-        Who asks: the first word of every message.
-    source : whatever ``read_frame`` reads, or an array (N, D)
+        The caller's name, which begins every error message.
+    source : anything that ``read_frame`` reads, or an array (N, D)
     weights : array (N,), optional
-        How often each row was seen; default: once. Means and projections over rows follow them.
+        Frequency weight of each row, used by means and projections over rows; default: 1.
     places : array (N,), optional
-        Where each row stands in the user's data, of which some rows were left out; default: 0, 1, ...
+        The position of each row in the user's data, if some rows were left out; default: 0, 1, ...
 
     Attributes
     ----------
@@ -178,19 +178,19 @@ class DataTable:
 
     @property
     def names(self) -> list[Hashable]:
-        """Of the columns."""
+        """The names of the columns."""
         return list(self.source.columns)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
-        """The mean of values (N, ...) over the rows, by their weights."""
+        """The weighted mean over the rows of values (N, ...)."""
         return np.asarray(np.average(values, axis=0, weights=self.weights))
 
     def weighted(self, values: np.ndarray) -> np.ndarray:
-        """Values (N, p) times the root of each row's weight, for least squares over the rows."""
+        """Values (N, p) times the square root of each row's weight, for least squares over the rows."""
         return values if self.weights is None else np.sqrt(self.weights)[:, None] * values
 
     def column(self, name: Hashable) -> DataColumn:
-        """One column, or a message that says which there are."""
+        """Return one column, or raise an error that lists the columns."""
         if name not in self._columns:
             if self.names.count(name) > 1:
                 raise problem(self.where, f"X has the column {name!r} twice", "each name once")
@@ -203,14 +203,14 @@ class DataTable:
 
 
 def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
-    """Data as a pandas frame; the caller's own is not changed."""
+    """The data as a pandas frame; the user's data are not changed."""
     import narwhals as nw
 
     match data:
         case pd.DataFrame():
             return data
         case pd.Series():
-            return data.to_frame().T.infer_objects()  # one row, as frame.iloc[3] gives it
+            return data.to_frame().T.infer_objects()  # one row, such as frame.iloc[3]
         case Mapping():
             return _of_columns(where, name, data)
         case [Mapping(), *_]:
@@ -219,7 +219,7 @@ def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
     records = getattr(getattr(data, "dtype", None), "names", None)
     if records:
         return _of_columns(where, name, {key: data[key] for key in records})
-    if type(data).__name__ == "RecordBatch":  # a piece of an arrow table
+    if type(data).__name__ == "RecordBatch":  # a batch of an arrow table
         data = optional(where, "pyarrow").Table.from_batches([data])
     frame = nw.from_native(data, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
@@ -232,7 +232,7 @@ def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
 
 
 def column_names(table: Table) -> list[Hashable]:
-    """The names of the columns of a frame, a dict or records; none of an array."""
+    """The names of the columns of a frame, a dict or records; empty for an array."""
     if isinstance(table, Mapping):
         return list(table)
     names = table.dtype.names if isinstance(table, np.ndarray) else getattr(table, "columns", None)
@@ -240,7 +240,7 @@ def column_names(table: Table) -> list[Hashable]:
 
 
 def _of_columns(where: str, name: str, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
-    """A dict of columns as a frame; by place, not by an index that a column may have."""
+    """A dict of columns as a frame; rows are matched by position, not by the index of a column."""
     plain = {}
     for key, column in columns.items():
         refuse_device(where, f"{name}[{key!r}]", column)
@@ -256,7 +256,7 @@ def _of_columns(where: str, name: str, columns: Mapping[Hashable, Any]) -> pd.Da
 
 
 def _of_series(series: Any) -> Any:
-    """A narwhals column as pandas takes it: words in the order of their categories, dates as dates."""
+    """A narwhals column as a pandas Series: categoricals keep the order of their categories, dates stay dates."""
     import narwhals as nw
 
     if series.dtype in (nw.Categorical, nw.Enum):
@@ -265,7 +265,7 @@ def _of_series(series: Any) -> Any:
 
 
 def _categories(series: Any) -> list[Any]:
-    """Of a narwhals column: as an Enum or an arrow dictionary lists them, else as they come."""
+    """The categories of a narwhals column, as an Enum or an arrow dictionary lists them, else as they appear."""
     import narwhals as nw
 
     if series.dtype == nw.Enum:
@@ -284,9 +284,9 @@ class Dropped:
     Attributes
     ----------
     n : int
-        Of ``family="cox"`` people, not pieces of their durations.
+        With ``family="cox"`` the number of people, not of the pieces of their durations.
     columns : dict
-        How many rows each column is missing in, of those that the model uses.
+        For each column that the model uses, the number of rows in which it is missing.
     """
 
     n: int
@@ -294,7 +294,7 @@ class Dropped:
 
 
 def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
-    """One column, made plain; or a message that says which there are."""
+    """Return one column as a plain type, or raise an error that lists the columns."""
     if name not in frame.columns:
         raise problem(where, *unknown(frame, name))
     column = frame[name]
@@ -304,7 +304,7 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
     kind = column.dtype.kind
     if is_categorical(column):
         return column
-    if str(column.dtype).startswith("string"):  # which formulaic does not take for text
+    if str(column.dtype).startswith("string"):  # formulaic does not treat this dtype as text
         column = column.astype(object).where(column.notna(), None)
     elif kind == "c":
         got = f"the column {name!r} holds complex numbers"
@@ -317,23 +317,23 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
 
 
 def _plain_objects(where: str, name: Hashable, column: pd.Series) -> pd.Series:
-    """A column of objects as numbers, booleans or dates where it holds these alone."""
-    held = _held(column)
-    if _are_numbers(column) or (held == "boolean" and column.isna().any()):
+    """Convert a column of objects to numbers, booleans or dates if all its values are of that kind."""
+    dtype = _inferred_dtype(column)
+    if _are_numbers(column) or (dtype == "boolean" and column.isna().any()):
         return column.where(column.notna(), np.nan).astype(np.float64)
-    if held == "boolean":
+    if dtype == "boolean":
         return column.astype(bool)
-    if held in _DATES:
+    if dtype in _DATES:
         return pd.to_datetime(column)
     odd = [type(value).__name__ for value in column if type(value).__hash__ is None]
-    if held != "string" and odd:
+    if dtype != "string" and odd:
         got = f"the column {name!r} holds a {odd[0]}"
         raise problem(where, got, "one number, text or date in each row")
     return column
 
 
 def unknown(frame: pd.DataFrame, name: Hashable) -> tuple[str, str, str]:
-    """What is wrong, what was expected and what to try, of a column that is not there."""
+    """For a column that does not exist: the error, what was expected, and advice."""
     names = [str(column) for column in frame.columns]
     near = get_close_matches(str(name), names, 1)
     shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
@@ -342,13 +342,13 @@ def unknown(frame: pd.DataFrame, name: Hashable) -> tuple[str, str, str]:
 
 
 def used(where: str, frame: pd.DataFrame, names: Iterable[Hashable]) -> pd.DataFrame:
-    """The columns that a model uses, plain, with rows counted from 0."""
+    """The columns that a model uses, as plain types, with rows counted from 0."""
     columns = {name: column_of(where, frame, name).reset_index(drop=True) for name in dict.fromkeys(names)}
     return pd.DataFrame(columns, index=pd.RangeIndex(len(frame)))
 
 
 def missing(where: str, frame: pd.DataFrame, names: Iterable[Hashable]) -> dict[Hashable, np.ndarray]:
-    """Where each of the columns is missing (N,), those that are nowhere left out; refuses infinite numbers."""
+    """For each column with missing values, where they are (N,); refuses infinite numbers."""
     out = {}
     for name in dict.fromkeys(names):
         column = frame[name]

@@ -1,6 +1,6 @@
-"""The levels of a column: labels in order, or every step of a regular time from the first to the last.
+"""The levels of a column: sorted labels, or every step of a regular time axis from the first to the last.
 
-A level is any hashable value; 3 and 3.0 are the same one.
+A level is any hashable value; 3 and 3.0 are the same level.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ..checks import problem
 if TYPE_CHECKING:
     from .frames import DataColumn
 
-_SPARSEST = 100  # steps without data to one with data; beyond it the numbers count something finer than steps
-_SECONDS = 86400.0  # of a day, the unit of dates
+_SPARSEST = 100  # largest ratio of all steps to steps with data; above it, numbers are no regular time axis
+_SECONDS = 86400.0  # seconds in a day, the unit of dates
 
 
 # -- values ---------------------------------------------------------------------------------------
 def present(value: Any) -> bool:
-    """Neither None, NaN, NaT, pandas' NA nor infinite."""
-    if value is None or type(value).__name__ == "NAType":  # NA == NA has no truth
+    """Whether a value is none of None, NaN, NaT, pandas' NA and infinity."""
+    if value is None or type(value).__name__ == "NAType":  # the truth value of pandas' NA == NA is undefined
         return False
     return bool(value == value) and value not in (np.inf, -np.inf)
 
 
 def sort_of(value: Any) -> str | None:
-    """Text, numbers, dates, periods, or None for something else."""
+    """The kind of a value: text, numbers, dates or periods; None for other types."""
     if isinstance(value, (str, bytes)):
         return "text"
     if isinstance(value, (Number, np.bool_)):
@@ -39,7 +39,7 @@ def sort_of(value: Any) -> str | None:
 
 
 def is_name(value: Any) -> bool:
-    """Whether it is text that is no number: "new" and not "10"."""
+    """Whether a value is text that does not parse as a number: "new", but not "10"."""
     try:
         return sort_of(value) == "text" and not isfinite(float(value))
     except ValueError:
@@ -47,14 +47,14 @@ def is_name(value: Any) -> bool:
 
 
 def shown(levels: list[Any]) -> str:
-    """A few of them."""
+    """The first few levels as text."""
     if len(levels) <= 4:
         return ", ".join(map(repr, levels))
     return f"{levels[0]!r}, {levels[1]!r}, ..., {levels[-1]!r}"
 
 
 def listed(where: str, name: Hashable, levels: Iterable[Any]) -> list[Any]:
-    """The user's own levels as a list, each once."""
+    """The levels that a user listed; refuses duplicates."""
     import pandas as pd
 
     out = pd.Series(levels).tolist() if hasattr(levels, "dtype") else list(levels)
@@ -65,17 +65,17 @@ def listed(where: str, name: Hashable, levels: Iterable[Any]) -> list[Any]:
 
 
 def mismatch(name: Hashable, value: Any, levels: list[Any]) -> tuple[str, str] | None:
-    """What the levels are and how to turn ``value`` into one, where all of them are of another sort; else None."""
-    mine, theirs = sort_of(value), {sort_of(level) for level in levels}
-    sort = next(iter(theirs)) if len(theirs) == 1 else None
-    if mine is None or sort is None or mine == sort:
+    """If ``value`` differs in kind from all levels: what the levels are, and how to convert it; else None."""
+    kind, kinds_of_levels = sort_of(value), {sort_of(level) for level in levels}
+    sort = next(iter(kinds_of_levels)) if len(kinds_of_levels) == 1 else None
+    if kind is None or sort is None or kind == sort:
         return None
     cure = ""
     if sort == "text":
         cure = f"X[{name!r}]{'.astype(int)' if type(value) is float and value == int(value) else ''}.astype(str)"
-    elif mine == "text" and sort == "numbers":
+    elif kind == "text" and sort == "numbers":
         cure = f"X[{name!r}].astype({'int' if all(level == int(level) for level in levels) else 'float'})"
-    elif mine == "text":
+    elif kind == "text":
         cure = f"pandas.to_datetime(X[{name!r}])"
         cure += f".dt.to_period({levels[0].freqstr!r})" if sort == "periods" else ""
     return sort, f"{cure} makes {sort} of it." if cure else ""
@@ -83,25 +83,25 @@ def mismatch(name: Hashable, value: Any, levels: list[Any]) -> tuple[str, str] |
 
 # -- levels and times -----------------------------------------------------------------------------
 def inferred(name: Hashable, column: DataColumn, in_time: bool) -> list[Any]:
-    """The levels of a column: every step from the first time to the last, or the labels in order.
+    """Levels from the values of a column: all steps from the first time to the last, or sorted labels.
 
-    ``name`` is that of the term, whose ``levels`` a message may ask for.
+    ``name`` is the name of the term; error messages suggest its argument ``levels``.
     """
     if column.categories is not None:
         return list(column.categories)
-    found = [value for value in dict.fromkeys(column.values) if present(value)]
-    if not found:
+    values = [value for value in dict.fromkeys(column.values) if present(value)]
+    if not values:
         raise problem(column.where, f"the column {column.name!r} is empty", "at least one level")
     if in_time:
-        return _steps(column.where, name, found)
+        return _steps(column.where, name, values)
     try:
-        return sorted(found)
-    except TypeError:  # labels of several kinds
-        return sorted(found, key=lambda value: (str(type(value)), str(value)))
+        return sorted(values)
+    except TypeError:  # labels of several types
+        return sorted(values, key=lambda value: (str(type(value)), str(value)))
 
 
 def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
-    """Numbers as they are, dates as days, pandas Periods by their count."""
+    """Times as numbers: numbers unchanged, dates in days, pandas Periods by their ordinal."""
     import pandas as pd
 
     out = []
@@ -121,23 +121,23 @@ def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
     return np.array(out)
 
 
-def _steps(where: str, name: Hashable, found: list[Any]) -> list[Any]:
-    """Every step from the first time to the last."""
+def _steps(where: str, name: Hashable, values: list[Any]) -> list[Any]:
+    """All steps from the first time to the last."""
     import pandas as pd
 
     advice = f"Say which times the effect steps through: levels={{{name!r}: ...}}."
-    sorts = {sort_of(value) for value in found}
+    sorts = {sort_of(value) for value in values}
     if sorts == {"periods"}:
-        return list(pd.period_range(min(found), max(found)))
+        return list(pd.period_range(min(values), max(values)))
     if sorts == {"dates"}:
-        return _dates(where, name, pd.DatetimeIndex(sorted(found)))
+        return _dates(where, name, pd.DatetimeIndex(sorted(values)))
     if sorts != {"numbers"}:
-        odd = next((value for value in found if sort_of(value) in (None, "text")), None)
+        odd = next((value for value in values if sort_of(value) in (None, "text")), None)
         got = f"the column {name!r} holds {odd!r}, which is not a time"
         if odd is None:
             got = f"the column {name!r} holds {' and '.join(sorted(map(str, sorts)))}"
         raise problem(where, got, "numbers or dates", advice)
-    times = np.sort(np.array(found, dtype=np.float64))
+    times = np.sort(np.array(values, dtype=np.float64))
     if (times == np.floor(times)).all() and np.ptp(times) < _SPARSEST * (100 + times.size):
         return list(range(int(times[0]), int(times[-1]) + 1))
     if regular(np.diff(times)):
@@ -146,11 +146,11 @@ def _steps(where: str, name: Hashable, found: list[Any]) -> list[Any]:
 
 
 def _dates(where: str, name: Hashable, dates: Any) -> list[Any]:
-    """Every step from the first date to the last: whole months, or the shortest gap where all are its multiples."""
+    """All steps from the first date to the last, by whole months, or by the smallest gap if it divides all gaps."""
     import pandas as pd
 
     ends = len(set(dates.day)) > 1 and bool(dates.is_month_end.all())
-    whole = ends or len(set(dates.day)) == 1  # months, quarters, years
+    whole = ends or len(set(dates.day)) == 1  # months, quarters or years
     months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.int64))
     gaps, filled = np.diff(dates.asi8), dates
     if regular(gaps.astype(np.float64)) or (whole and regular(months.astype(np.float64))):
@@ -167,20 +167,20 @@ def _dates(where: str, name: Hashable, dates: Any) -> list[Any]:
             got = f"the dates {name!r} have gaps, and none is a Saturday or Sunday"
             advice = f"levels={{{name!r}: pandas.bdate_range({first_to_last})}}, or date_range, says which."
             raise problem(where, got, "working days or all days", advice)
-    if filled is dates or not dates.isin(filled).all():  # no step at all, or other times of day
+    if filled is dates or not dates.isin(filled).all():  # no common step, or different times of day
         advice = f"levels={{{name!r}: pandas.date_range({first_to_last}, freq=...)}} says the step, such as 'D' or 'h'."
         raise problem(where, f"the dates {name!r} are not equally spaced", "a regular calendar", advice)
     return list(filled)
 
 
 def regular(gaps: np.ndarray) -> bool:
-    """Whether all gaps are the same."""
+    """Whether all gaps are equal."""
     return gaps.size == 0 or bool(np.ptp(gaps) <= 1e-6 * gaps.max())
 
 
-# -- beyond them ----------------------------------------------------------------------------------
+# -- times beyond the levels ----------------------------------------------------------------------
 def step_of(levels: list[Any], value: Any) -> int | None:
-    """Which step a time is, 0 the first level, where all levels are equal steps apart; None where it is on no step."""
+    """The step of a time, counted from the first level, if the levels are equally spaced; None between steps."""
     sorts = {sort_of(each) for each in (*levels, value)}
     if len(levels) < 2 or len(sorts) > 1:
         return None
@@ -203,14 +203,14 @@ def _equal_steps(levels: Iterable[Any], value: Any) -> int | None:
 
 
 def _date_step(levels: list[Any], value: Any) -> int | None:
-    """By equal gaps, by whole months on the same day or the last one, or by working days."""
+    """The step of a date: by equal gaps, by whole months (same day or last day), or by working days."""
     import pandas as pd
 
     dates = pd.DatetimeIndex([*levels, value])
     since = dates.asi8 - dates.asi8[0]
-    found = _equal_steps(since[:-1], since[-1])
-    if found is not None:
-        return found
+    step = _equal_steps(since[:-1], since[-1])
+    if step is not None:
+        return step
     ends = bool(dates.is_month_end.all())
     if (ends or len(set(dates.day)) == 1) and len(set(dates.time)) == 1:
         months = np.asarray(12 * dates.year + dates.month)

@@ -1,14 +1,12 @@
-"""The response: y as a likelihood takes it, with what each row has beside it.
+"""The response: y in the form that a likelihood requires, with the parameters of rows such as exposure or trials.
 
-A likelihood is given by its word (``likelihoods.WORDS``) or as it is; what is known of it (its level, its scale, where
-its parameters start) it knows itself. Labels are the levels 0, 1, ...: those of an ordered categorical in its order,
-two words sorted.
+A likelihood is given by its name (``likelihoods.WORDS``) or as an object. Labels become levels 0, 1, ...: an ordered
+categorical keeps its order, and two words are sorted. The family of a model may have the name of this library in any
+spelling, or R's name of the same model.
 
-The family of a model goes by its name: ours in any spelling, and those of R that are the same model.
-
-    "Poisson", "student_t", "BetaBinomial"      blanks, signs and capitals are passed over
+    "Poisson", "student_t", "BetaBinomial"      spaces, punctuation and case are ignored
     "nbinom2", "nb", "cumulative", "betar"      names of glmmTMB, brms and mgcv
-    "lognormal", "quasipoisson"                 no family here: refused with the one to take
+    "lognormal", "quasipoisson"                 not families here: the error names the replacement
 """
 
 from __future__ import annotations
@@ -31,22 +29,22 @@ from ..marginals import Marginals
 from ..predictive import Predictive
 from .levels import present
 
-_TAKEN = {  # where a score is not told
+_TAKEN = {  # what a score assumes if it is not given
     "exposure": "each y is scored at exposure 1",
     "trials": "each y is scored at one trial",
     "event": "every duration is taken as observed",
 }
-_MOST_LEVELS = 50  # of an ordinal y: cutpoints of more are not learned from data
+_MOST_LEVELS = 50  # for an ordinal y; more cutpoints cannot be learned from data
 
 
-_MODELS = {  # families that are no likelihood of a row, by their spellings without signs
+_MODELS = {  # families that are models and not likelihoods of a row, by their normalised names
     "multinomial": "multinomial",
     "categorical": "multinomial",
     "multinom": "multinomial",
     "cox": "cox",
     "coxph": "cox",
 }
-_OTHERS = {  # what is none of ours, and what to take
+_OTHERS = {  # names of families that are not in this library -> replacement
     "lognormal": 'np.log(y) on the left side with family="gaussian"',
     "quasipoisson": 'family="negative-binomial-1", whose variance is a multiple of its mean',
     "quasibinomial": 'family="beta-binomial"',
@@ -62,26 +60,26 @@ _OTHERS = {  # what is none of ours, and what to take
 # -- the target -----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Target:
-    """A likelihood with its data.
+    """A likelihood with its data, and their units and labels.
 
     Attributes
     ----------
     where : str
-        Who asks: the first word of every message.
-    likelihood : at its starting parameters, with the rows' exposure, trials or event
+        The caller's name, which begins every error message.
+    likelihood : Likelihood, with its starting parameters and the rows' exposure, trials or event
     y : array (N,)
-        As the likelihood takes it: levels 0, ..., K-1 for labels.
+        The target as numbers; labels are levels 0, ..., K-1.
     level : float or array (K,)
         The link of the overall mean; 0 for ordered levels.
     scale : float
-        The scale of eta: the standard deviation of y (by its quartiles under heavy tails; the size of a constant y, 1
-        for zeros) where eta is on the scale of y, 1 elsewhere.
+        The scale of eta. If eta has the units of y, the standard deviation of y (from quartiles under heavy tails),
+        or |y| for a constant y and 1 for zeros. Otherwise 1.
     values : array (K,) or None
-        The numbers that labels stand for, in order.
+        The sorted numbers that are the labels of y.
     words : array (K,) or None
-        What the labels are called, where these are no numbers.
+        The labels of y if they are not numbers.
     weights : array (N,) or None
-        Of the rows; None: 1 each.
+        Weights of the rows; None for 1.
     """
 
     where: str
@@ -95,38 +93,38 @@ class Target:
 
     @property
     def seen(self) -> np.ndarray:
-        """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
+        """The weight of each row (N,): 0 if it has no y, or an exposure or number of trials of 0."""
         return weight_seen(self.likelihood, self.y, self.weights)
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The labels in order, as users know them."""
+        """The labels in order, as the user gave them."""
         return self.values if self.words is None else self.words
 
     def likelihood_at(self, likelihood: Likelihood, n: int, rows: Mapping[str, Any]) -> Likelihood:
-        """The learned likelihood at n new rows: what is not given is exposure 1, one trial, an event that happened."""
+        """The learned likelihood at n new rows; by default with exposure 1, one trial, and events that happened."""
         given = {key: vector(self.where, key, value, n) for key, value in rows.items() if value is not None}
         default = {key: 1.0 if key == "trials" else None for key in likelihood.row_parameters}
         own = likelihood.with_rows(**{**default, **given}) if default or given else likelihood
         return own.lenient()
 
     def at(self, likelihood: Likelihood, eta: Marginals, rows: Mapping[str, Any]) -> Predictive:
-        """y at new rows with these marginals of eta, by the learned likelihood."""
+        """Predictions of y at new rows by the learned likelihood, given the marginals of eta."""
         own = self.likelihood_at(likelihood, np.shape(eta.mean)[0], rows)
         return Predictive(own, eta, self.values, self.labels)
 
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
-        """log p(y) of given y (M,), NaN where it is."""
+        """The log density log p(y) at y (M,); NaN where y is NaN."""
         return new.log_density(self.places(y, np.shape(new.eta.mean)[0]))
 
     def places(self, y: Any, n: int | None = None) -> np.ndarray:
-        """y as users know it (n,) as the likelihood takes it: labels as their places 0, ..., K-1."""
+        """y (n,) from the user's form to the likelihood's: labels become levels 0, ..., K-1."""
         y = y if self.words is None else levels_of_words(self.where, self.words, y)
         y = vector(self.where, "y", y, n, missing=True)
         return y if self.values is None else encoded(self.where, self.values, y)
 
     def decoded(self, levels: np.ndarray) -> np.ndarray:
-        """Levels 0, ..., K-1 of y as users know them; other y as they are."""
+        """Levels 0, ..., K-1 as the user's labels; other values of y unchanged."""
         return levels if self.labels is None else self.labels[levels.astype(int)]
 
 
@@ -142,11 +140,11 @@ def read_observations(
     learned: bool = True,
     words: np.ndarray | None = None,
 ) -> Target:
-    """A name, or a Likelihood as it is, with y (N,), NaN where unobserved, and the rows' own parameters.
+    """Read a likelihood (a name or an object), y (N,) with NaN where unobserved, and the parameters of the rows.
 
-    ``centred`` says whether the prior of eta is about the level that is found here; a level that the user chose holds
-    in the units of y. ``learned`` says whether the likelihood's own parameters are learned, ``words`` what the levels
-    of y are called.
+    ``centred`` says whether the prior of eta has the overall level of y as its mean; if the user chose the level, it
+    is in the units of y. ``learned`` says whether the likelihood's own parameters are learned, and ``words`` are the
+    labels of the levels.
     """
     given = {key: vector(where, key, value, y.shape[0]) for key, value in rows.items() if value is not None}
     w = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
@@ -159,28 +157,28 @@ def read_observations(
         _check_words(where, own, likelihood, bound, given)
         if own.support == "levels":
             classes, y = _encoded(where, own, y)
-        made = own.starting(y, w, bound, **given)
+        prepared = own.starting(y, w, bound, **given)
     elif isinstance(likelihood, Likelihood):
         choice(where, "bound", bound, ("best",), "A Likelihood brings its own: give the bound to it.")
         if likelihood.n_predictors > 1:
             advice = "For several classes use GaussianProcessClassifier or BayesianLogisticRegression."
             raise problem(where, f"{likelihood!r} has {likelihood.n_predictors} predictors a row", "one", advice)
-        made = likelihood.with_rows(**given) if given else likelihood
-        if made.support == "levels":
-            classes = np.arange(made.n_levels, dtype=np.float64)
+        prepared = likelihood.with_rows(**given) if given else likelihood
+        if prepared.support == "levels":
+            classes = np.arange(prepared.n_levels, dtype=np.float64)
     else:
         got = f"likelihood is a {type(likelihood).__name__}"
         raise problem(where, got, f"one of {', '.join(map(repr, WORDS))}, or a Likelihood")
-    made.prepare(y)  # refuses a target that is not one before anything is computed from it
-    if made.durations:
-        _check_events(where, made, w, learned)
+    prepared.prepare(y)  # refuses an invalid target before any computation
+    if prepared.durations:
+        _check_events(where, prepared, w, learned)
     if centred:
-        made = made.in_units(y, w)
-    return Target(where, made, y, made.level(y, w), made.scale_of(y, w), classes, words)
+        prepared = prepared.in_units(y, w)
+    return Target(where, prepared, y, prepared.level(y, w), prepared.scale_of(y, w), classes, words)
 
 
 def counted(where: str, likelihood: Any, y: np.ndarray, name: str, trials: bool, elbo: str) -> Any:
-    """ "poisson" of numbers that are not whole as a quasi-Poisson target, with a warning; anything else as it is."""
+    """Replace "poisson" by a quasi-Poisson target, with a warning, if y is not whole; return others unchanged."""
     real = ~np.isnan(y) & (y != np.floor(y))
     if likelihood != "poisson" or trials or not real.any():
         return likelihood
@@ -194,7 +192,7 @@ def counted(where: str, likelihood: Any, y: np.ndarray, name: str, trials: bool,
 
 
 def weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarray:
-    """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
+    """The weight of each row (N,): 0 if it has no y, or an exposure or number of trials of 0."""
     out = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
     for key in ("exposure", "trials"):
         given = likelihood.row_values.get(key)
@@ -203,13 +201,13 @@ def weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarr
 
 
 def target_of(where: str, n: int, y: Any) -> np.ndarray:
-    """y (n,), NaN where unobserved: missing or masked."""
+    """y (n,) with NaN where it is missing or masked."""
     if y is None:
         raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
     if np.ma.isMaskedArray(y):
         y = np.ma.filled(y.astype(np.float64), np.nan)
     if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind in "biuf":
-        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
+        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # also pandas' nullable columns
     out = numeric(where, "y", column_or_1d(y, warn=True))
     check_consistent_length(np.empty(n), out)
     if np.isnan(out).all():
@@ -218,7 +216,7 @@ def target_of(where: str, n: int, y: Any) -> np.ndarray:
 
 
 def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:
-    """Warn of rows' parameters that fit was given and a score is not: its densities are then of another question."""
+    """Warn if a row parameter was given to fit but not to score, because the densities then differ in meaning."""
     for key, fitted in likelihood.row_values.items():
         if given.get(key) is None and (np.asarray(fitted) != 1.0).any():
             taken = _TAKEN.get(key, "it is left at its default")
@@ -230,7 +228,7 @@ def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any
 
 
 def _check_words(where: str, own: Likelihood, word: str, bound: str, given: Mapping[str, Any]) -> None:
-    """Refuse rows' parameters and bounds that the likelihood of a word does not know."""
+    """Refuse row parameters and bounds that the named likelihood does not have."""
     for key in given:
         if key not in own.row_parameters:
             owners = [f'"{w}"' for w, o in WORDS.items() if key in o.row_parameters or (key == "upper" and o.durations)]
@@ -242,7 +240,7 @@ def _check_words(where: str, own: Likelihood, word: str, bound: str, given: Mapp
 
 
 def _check_events(where: str, likelihood: Any, w: np.ndarray, learned: bool) -> None:
-    """Rows that are all censored bound the hazard from above alone."""
+    """Warn if all rows are censored, since they bound the hazard only from above; refuse to learn a shape from them."""
     if likelihood.event is None or float(w @ np.nan_to_num(np.broadcast_to(likelihood.event, w.shape))) > 0.0:
         return
     if learned and likelihood.theta.size:
@@ -260,7 +258,7 @@ def _check_events(where: str, likelihood: Any, w: np.ndarray, learned: bool) -> 
 def _encoded(where: str, own: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     classes = np.unique(y[~np.isnan(y)])
     two, name = not own.ordered, own.word
-    if two and np.isin(classes, (0.0, 1.0)).all():  # one of the two may be missing
+    if two and np.isin(classes, (0.0, 1.0)).all():  # one of the two classes may be missing
         classes = np.array([0.0, 1.0])
     if classes.size < 2 or (two and classes.size > 2):
         got = f'likelihood="{name}" was given with {classes.size} different values of y'
@@ -281,7 +279,7 @@ def _encoded(where: str, own: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np
 
 # -- labels ---------------------------------------------------------------------------------------
 def known(likelihood: Any) -> Likelihood | None:
-    """What knows of the likelihood an estimator was given: that of its word, or itself; None of neither."""
+    """The likelihood of an estimator: the class for its name, or the object itself; None for anything else."""
     match likelihood:
         case str():
             return WORDS.get(likelihood)
@@ -291,10 +289,10 @@ def known(likelihood: Any) -> Likelihood | None:
 
 
 def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | None]:
-    """Words or categories as levels (N,), NaN where missing, and what the levels are; numbers as they are, and None.
+    """Words or categories as levels (N,), NaN where missing, with their labels; numbers unchanged, with None.
 
-    Categories that no row has are left out, unless there are two in all. Categories that are numbers in rising order
-    are these numbers.
+    Categories without rows are left out, unless there are exactly two categories. Categories that are increasing
+    numbers are read as these numbers.
     """
     refuse_device(where, "y", y)
     own = known(likelihood)
@@ -304,7 +302,7 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
     if own is likelihood:
         advice = "Use y.cat.codes of an ordered categorical, or (y == word) of two words."
         raise problem(where, f"y holds {held} and likelihood = {likelihood!r}", "levels 0, 1, ...", advice)
-    ranked = getattr(y.dtype, "ordered", None) if held == "categories" else None  # None: not pandas', so words
+    ranked = getattr(y.dtype, "ordered", None) if held == "categories" else None  # None: not pandas' column, so words
     if own.ordered and not ranked:
         advice = 'Give them one: y = pd.Categorical(y, categories=["low", "middle", "high"], ordered=True).'
         got = f'y holds {held} without an order, and likelihood="{likelihood}"'
@@ -323,7 +321,7 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
 
 
 def levels_of_words(where: str, words: np.ndarray, y: ArrayLike) -> np.ndarray:
-    """The place of each entry among the words (N,), NaN where missing."""
+    """The index of each entry in ``words`` (N,), NaN where missing."""
     place = {word: float(k) for k, word in enumerate(words.tolist())}
     given = _objects(y).tolist()
     out = np.array([place.get(v, -1.0) if present(v) else np.nan for v in given])
@@ -334,7 +332,7 @@ def levels_of_words(where: str, words: np.ndarray, y: ArrayLike) -> np.ndarray:
 
 
 def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Labels as 0, ..., K-1."""
+    """Labels as levels 0, ..., K-1."""
     place = np.clip(np.searchsorted(classes, y), 0, classes.size - 1)
     unknown = ~np.isnan(y) & (classes[place] != y)
     if unknown.any():
@@ -344,7 +342,7 @@ def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _objects(y: ArrayLike) -> np.ndarray:
-    """A copy of the entries as they are, None where masked."""
+    """A copy of the entries as objects, None where masked."""
     out = np.array(np.ma.getdata(y) if np.ma.isMaskedArray(y) else y, dtype=object)
     if np.ma.isMaskedArray(y):
         out[np.ma.getmaskarray(y)] = None
@@ -353,7 +351,7 @@ def _objects(y: ArrayLike) -> np.ndarray:
 
 # -- families -------------------------------------------------------------------------------------
 def read_family(family: object) -> str | Likelihood | None:
-    """The family as a word of ``likelihoods.WORDS``, or the likelihood that was given; None where none was."""
+    """The family as a name in ``likelihoods.WORDS`` or as the given likelihood; None without a family."""
     match family:
         case None | Likelihood():
             return family
@@ -374,17 +372,17 @@ def read_family(family: object) -> str | Likelihood | None:
 
 
 def families() -> tuple[str, ...]:
-    """What a model's family may be called."""
+    """The names that a model's family may have."""
     return (*WORDS, *dict.fromkeys(_MODELS.values()))
 
 
 def without_trials(family: str, name: str, y: object) -> Exception:
-    """Of successes that nobody has said of how many."""
+    """The error for counts of successes without the number of trials."""
     values = np.asarray(y)
     numbers = values.dtype.kind in "biuf"
     labels = numbers and np.isin(values[~np.isnan(values.astype(float))], (0, 1)).all()
     share = name[2:-1] if name.startswith("I(") else name
-    hits, _, n = share.partition("/")  # R's share of successes, with their trials as weights
+    hits, _, n = share.partition("/")  # R writes a share of successes, with the numbers of trials as weights
     advice = f'Write "{hits.strip()} | trials({n.strip() or "n"}) ~ ...", or trials= a column or a number.'
     if labels and values.size:
         advice = f'{name} is 0 or 1 in every row: family="bernoulli".'
@@ -400,7 +398,7 @@ def without_trials(family: str, name: str, y: object) -> Exception:
 
 
 def check_labels(family: str | Likelihood, name: str, y: np.ndarray) -> None:
-    """Refuses more than two labels of a family of two, and a likelihood of several predictors."""
+    """Refuse more than two labels for a binary family, and likelihoods with several predictors."""
     own = known(family)
     assert own is not None
     if own is family and own.n_predictors > 1:
