@@ -102,7 +102,7 @@ class _Described(NamedTuple):
     """The part of a fit that ``tables.described_theta`` uses, for a model that is not fitted."""
 
     model: Model
-    result: Any
+    found: Any
     shift: float = 0.0
 
 

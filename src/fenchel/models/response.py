@@ -158,7 +158,7 @@ class Response:
         Whether a zero is unobserved: another model has it.
     """
 
-    result: Target
+    found: Target
     planned: bool = False  # y is missing in every row: data that are not there yet
 
     def __init__(
