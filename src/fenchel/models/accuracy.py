@@ -119,25 +119,25 @@ class Prices(NamedTuple):
     gaussian: float
 
 
-def prices(plain: FitTables, known: Any = None) -> Prices:
-    """Estimated seconds of what may follow a plain fit; corrections cost as much as ``known``, or as the cheapest."""
+def prices(plain: FitTables, correction: Any = None) -> Prices:
+    """Estimated seconds of what may follow a plain fit; each correction costs as ``correction`` did, or the least."""
     n, rows, effects = _n_free(plain), plain.model.n_rows[1], plain.model.sum.effects
     one = _FIT + _FIT_ROW * rows + sum((_FIT_GROUP if t.of_groups else _FIT_LATENT) * t.n_latents for t in effects)
     fits = _LATTICE.get(n) or len(composite(n).u) + _ABOUT_CENTRE * n
     if plain.found.likelihood.objective.conjugate:
         return Prices(one, 0.0, 0.0, fits * one, fits * one)
-    correction, more, small = _LEAST_ROW * rows, 0, False
-    if known is not None:
-        always, row, pair = _CORRECTION.get(known.method, _OTHER_CORRECTION)
-        collapsed = known.method == "collapsed"
+    cost, more, small = _LEAST_ROW * rows, 0, False
+    if correction is not None:
+        always, row, pair = _CORRECTION.get(correction.method, _OTHER_CORRECTION)
+        collapsed = correction.method == "collapsed"
         slopes = collapsed and any(t.of_groups and t.n_latents > len(t.levels or ()) for t in effects)
-        pairs = known.n_sites**2 if pair else 0.0
-        correction = (always + row * rows + pair * pairs) * (_SLOPES if slopes else 1.0)
-        small = abs(float(known.log_evidence) - float(plain.solution.elbo)) < _NEGLIGIBLE
+        pairs = correction.n_sites**2 if pair else 0.0
+        cost = (always + row * rows + pair * pairs) * (_SLOPES if slopes else 1.0)
+        small = abs(float(correction.log_evidence) - float(plain.solution.elbo)) < _NEGLIGIBLE
         more = _COLLAPSED_SEARCH if collapsed and not small else 0
     at_mode = n + 2 + more + (n if more else 0) if n and not small else 1
-    integrated = fits * one + (2 * n + 2 + more) * correction
-    return Prices(one, correction, at_mode * (one + correction), integrated, fits * one)
+    integrated = fits * one + (2 * n + 2 + more) * cost
+    return Prices(one, cost, at_mode * (one + cost), integrated, fits * one)
 
 
 def _chosen(plain: FitTables, accuracy: str) -> Plan:
