@@ -6,7 +6,7 @@ The first row of tab:examplesLGM, the Bernoulli column of tab:fenchelDual:
     z_0 ~ N(0, 100)   the intercept
     z_i ~ N(0, v)     the weights; v is the point of a grid with the largest evidence
 
-It is fitted with the paper's log-sum bound and with the tilted one. Laplace and EP have their own estimates of log p(y);
+It is fitted with the paper's log-sum bound and with the tilted one. Laplace and EP have own estimates of log p(y);
 importance sampling, which is easy with 8 latents, gives the truth with its standard error.
 """
 
