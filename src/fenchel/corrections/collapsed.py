@@ -299,12 +299,12 @@ def collapse(
     mean, V = to_numpy(post.latent_mean), np.asarray(factor.parts[0].solve(unit))[split.rest]
     try:
         begun = mean[split.rest], 0.5 * (V + V.T), mean[split.groups[data.first]]
-        found = solve_collapsed(GroupIntegrals(data), *begun, sizes=sizes)
+        fit = solve_collapsed(GroupIntegrals(data), *begun, sizes=sizes)
     except NotImplementedError:  # the likelihood has no derivatives
         return None
-    if found is None or not np.isfinite(found.elbo) or found.elbo < solution.elbo - 1e-6 * abs(solution.elbo):
+    if fit is None or not np.isfinite(fit.elbo) or fit.elbo < solution.elbo - 1e-6 * abs(solution.elbo):
         return None
-    return Collapsed(solution, data, found)
+    return Collapsed(solution, data, fit)
 
 
 def _work(data: GroupedRows) -> float:

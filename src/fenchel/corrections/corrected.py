@@ -291,19 +291,23 @@ def correct(
         few = solution.posterior.active.size <= _FEW_ROWS
         if collapses or not few or groups.log_evidence_se <= _TELLING:
             return groups
-    found = _expansion(solution, solution.posterior.factor.predictors.lines(), rough)
+    expansion = _expansion(solution, solution.posterior.factor.predictors.lines(), rough)
     if groups is not None and good:
-        better = found.trusted and found.log_evidence_se < _CLEARLY * groups.log_evidence_se
-        return found if better else groups
-    if found.trusted and (expands or found.log_evidence_se <= small):
-        return found
+        better = expansion.trusted and expansion.log_evidence_se < _CLEARLY * groups.log_evidence_se
+        return expansion if better else groups
+    if expansion.trusted and (expands or expansion.log_evidence_se <= small):
+        return expansion
     groups = collapse(solution)
-    if groups is not None and groups.trusted and not (found.trusted and found.log_evidence_se < groups.log_evidence_se):
+    if (
+        groups is not None
+        and groups.trusted
+        and not (expansion.trusted and expansion.log_evidence_se < groups.log_evidence_se)
+    ):
         return groups
-    if found.trusted or found.n_sites > gates.DRAWN_SITES:
-        return found
-    drawn = importance(solution).instead_of(found.status)
-    return drawn if drawn.trusted else found
+    if expansion.trusted or expansion.n_sites > gates.DRAWN_SITES:
+        return expansion
+    drawn = importance(solution).instead_of(expansion.status)
+    return drawn if drawn.trusted else expansion
 
 
 def _expansion(solution: GaussianFit, groups: Lines, rough: bool) -> Corrected:

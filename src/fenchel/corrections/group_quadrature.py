@@ -160,9 +160,9 @@ class GroupIntegrals:
 
         This error is the square of the error of the sum over every other point.
         """
-        found = self.moments(b[None], nodes, shares=True)
-        off = nodes.coarse_error(found.share)[:, 0]
-        return found.first(), float(np.sum(self.data.many * np.minimum(off, off * off)))
+        moments = self.moments(b[None], nodes, shares=True)
+        off = nodes.coarse_error(moments.share)[:, 0]
+        return moments.first(), float(np.sum(self.data.many * np.minimum(off, off * off)))
 
     def _modes(self, base: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The modes (K, d), the curvature there (K, d, d), and sum_j a_j l''_j x_j' (K, d, p), by Newton's method."""
@@ -331,12 +331,12 @@ class GroupIntegrals:
         The gradient is that of the sum over nodes, including their movement with b.
         """
         total, gradient = self._alone(b)
-        found, many, own = self.moments(b, nodes, slopes=True), self.data.many, self.rows
-        gradient += (found.pull * many[own.kind][:, None]).T @ own.X
-        moved = self._summed(own.A[:, None] * found.pull[:, :, None])  # E[d log t / du]: the error of the nodes
-        moved -= (found.mean - self.mu[:, None]) @ self.P
+        moments, many, own = self.moments(b, nodes, slopes=True), self.data.many, self.rows
+        gradient += (moments.pull * many[own.kind][:, None]).T @ own.X
+        moved = self._summed(own.A[:, None] * moments.pull[:, :, None])  # E[d log t / du]: the error of the nodes
+        moved -= (moments.mean - self.mu[:, None]) @ self.P
         gradient += np.einsum("k,ksd,kdp->sp", many, moved, nodes.slope)
-        return total + many @ found.log_g, gradient, found
+        return total + many @ moments.log_g, gradient, moments
 
     def _alone(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own = self.data.alone

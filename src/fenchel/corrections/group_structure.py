@@ -279,10 +279,10 @@ def _kinds(every: KindRows, group: np.ndarray, prior: np.ndarray) -> tuple[np.nd
     G, some = prior.shape[0], np.flatnonzero(group >= 0)
     total = np.zeros(G, dtype=np.uint64)
     np.add.at(total, group[some], _hashed(_columns(every, some)))
-    there = np.bincount(group[some], minlength=G) > 0
+    has_rows = np.bincount(group[some], minlength=G) > 0
     key = _hashed(np.column_stack([total, np.ascontiguousarray(prior + 0.0).view(np.uint64)]))
-    _, first, of = np.unique(key[there], return_index=True, return_inverse=True)
-    number = np.flatnonzero(there)
+    _, first, of = np.unique(key[has_rows], return_index=True, return_inverse=True)
+    number = np.flatnonzero(has_rows)
     kind_of = np.full(G, -1)
     kind_of[number] = of
     first = number[first]

@@ -91,7 +91,7 @@ def _integrated(sites: Sites, directions: Directions) -> LowRank | None:
     alive = (log_t > log_t.max() - _DEEP[q - 1]).reshape([line.size] * q)
     alive = maximum_filter(alive, size=3, mode="constant")  # include the neighbours of each point
     ends = [line[np.flatnonzero(alive.any(axis=tuple(k for k in range(q) if k != i)))[[0, -1]]] for i in range(q)]
-    found = None
+    best = None
     for step in _STEPS:
         lines = [step * np.arange(np.ceil(a / step), np.floor(b / step) + 1) for a, b in ends]
         if np.prod([float(line.size) for line in lines]) > _PLACES:
@@ -111,10 +111,10 @@ def _integrated(sites: Sites, directions: Directions) -> LowRank | None:
         total = float(top + np.log(mass) + q * np.log(step / np.sqrt(2.0 * np.pi)))
         t, p = t[counts], p[counts]
         mean = p @ t / mass
-        found = LowRank(directions, total, error / 4.0, mean, ((t - mean).T * (p / mass)) @ (t - mean))
+        best = LowRank(directions, total, error / 4.0, mean, ((t - mean).T * (p / mass)) @ (t - mean))
         if error <= _SETTLED[q - 1]:
-            return found
-    return found if found is not None and found.error <= _NEARLY / 4.0 else None
+            return best
+    return best if best is not None and best.error <= _NEARLY / 4.0 else None
 
 
 def _product(lines: list[np.ndarray]) -> np.ndarray:

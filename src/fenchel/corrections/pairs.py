@@ -63,24 +63,24 @@ def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None 
     """Sum over all pairs of sites; ``label`` (n,): clusters, whose internal pairs are left out."""
     from . import _kernels as kernels
 
-    sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
+    sums, n_listed, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
     label = np.arange(sites.log_z.size) if label is None else label
     tol = min(_TOL, 1e-5 / sites.log_z.size**2)
     listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
     for rows, R in correlations.between():
-        places = R_listed[found:], listed[found:]
+        places = R_listed[n_listed:], listed[n_listed:]
         R = np.ascontiguousarray(R)
-        found += kernels.pair_series(R, int(rows[0]), sites.c, tails, label, tol, sums, *places)
-    out = np.empty(found)
-    if found:
+        n_listed += kernels.pair_series(R, int(rows[0]), sites.c, tails, label, tol, sums, *places)
+    out = np.empty(n_listed)
+    if n_listed:
         x, every = _places(sites)
         low, step, tilted = float(sites.x[0]), sites.step, sites.tilted(every)
         kernels.pairs_direct(
-            listed[:found], R_listed[:found], sites.gt, sites.log_z, low, step, x, tilted, *gauss_hermite(), out
+            listed[:n_listed], R_listed[:n_listed], sites.gt, sites.log_z, low, step, x, tilted, *gauss_hermite(), out
         )
         out = np.maximum(out, 1e-12)
     total = float(sums[0] + np.log(out).sum())
-    return Pairs(total, float(sums[1]), min(float(sums[2]), float(out.min()) if found else 1.0))
+    return Pairs(total, float(sums[1]), min(float(sums[2]), float(out.min()) if n_listed else 1.0))
 
 
 def _places(sites: Sites) -> tuple[np.ndarray, int]:

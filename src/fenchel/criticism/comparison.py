@@ -268,9 +268,9 @@ def compare_likelihood(fits: Mapping[str, Any]) -> pd.DataFrame:
     import pandas as pd
 
     _same_response(fits)
-    found = {name: fit.log_likelihood() for name, fit in fits.items()}
-    rows = [(one.nobs, one.df, one.value, one.aic, one.bic) for one in found.values()]
-    table = pd.DataFrame(rows, index=list(found), columns=["nobs", "df", "logLik", "AIC", "BIC"])
+    likelihoods = {name: fit.log_likelihood() for name, fit in fits.items()}
+    rows = [(one.nobs, one.df, one.value, one.aic, one.bic) for one in likelihoods.values()]
+    table = pd.DataFrame(rows, index=list(likelihoods), columns=["nobs", "df", "logLik", "AIC", "BIC"])
     table = table.sort_values("df", kind="stable")
     ratio, more = 2.0 * table["logLik"].diff(), table["df"].diff()
     nested = (more > 0.0) & (ratio >= 0.0)
@@ -338,10 +338,10 @@ def stacking_weights(log_density: np.ndarray) -> np.ndarray:
         return -float(np.log(mixed).mean()), -(p / mixed[:, None]).mean(axis=0)
 
     one = {"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(k)}
-    found = minimize(
+    optimum = minimize(
         loss, np.full(k, 1.0 / k), jac=True, method="SLSQP", bounds=[(0.0, 1.0)] * k, constraints=[one], tol=1e-14
     )
-    w = np.clip(found.x, 1e-12, None) if np.isfinite(found.x).all() else np.full(k, 1.0)
+    w = np.clip(optimum.x, 1e-12, None) if np.isfinite(optimum.x).all() else np.full(k, 1.0)
     w /= w.sum()
     for _ in range(_STEPS):
         gain = -loss(w)[1]

@@ -258,12 +258,12 @@ def learn(
         z, check = (rng.choice([-1.0, 1.0], size=(task.layout.sizes[1], n_probes)) for _ in range(2))
         objective = ProbedEvidence(task, z)
         with reporting(progress, f"learning {start.size} hyperparameters", None) as draw:
-            found = _searched(objective, start, max_iter if learn_theta and start.size else 0, draw)
-        last = found.slope
+            end = _find_root(objective, start, max_iter if learn_theta and start.size else 0, draw)
+        last = end.slope
         last.each = np.vstack([last.each, _own_spread(last.state)])
         enough = 1e-4 * tol * max(1.0, float(np.abs(last.state.loss.value).sum()))
         certified = certify(last.state, check, level, enough)
-        return IterativeFit(task, certified, found.result(objective), tol, n_probes, time.perf_counter() - began)
+        return IterativeFit(task, certified, end.result(objective), tol, n_probes, time.perf_counter() - began)
 
     def restore(numbers: dict[str, Any]) -> IterativeFit:
         state = restored(task, numbers["found"].theta, **numbers["state"])
@@ -280,7 +280,7 @@ def approach(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: 
     return search
 
 
-def _searched(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Searched:
+def _find_root(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Searched:
     """Find the root of the gradient, first with the information of the prior and then with the curvature."""
     if not max_iter:
         objective(np.clip(start, *objective.bounds.T))

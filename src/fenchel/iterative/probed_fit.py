@@ -265,16 +265,16 @@ def fit(
             system = System(task.rows, Q, lam)
             probed = system.probe(z, solved, x)
             x, solves = probed.x, solves + probed.iterations
-            found = system.row_variance(probed)
+            new_rho = system.row_variance(probed)
         here = State(task, likelihood, data, system, probed, m, h, rho, loss, slope, solves, False)
-        state = here.moved(found)
-        last, moved = moved, found - rho
+        state = here.moved(new_rho)
+        last, moved = moved, new_rho - rho
         if last.size:  # damp variances that oscillate about their fixed point
             turn = float(moved @ last) / max(1e-300, float(np.linalg.norm(moved) * np.linalg.norm(last)))
             share = max(0.25, share / 2) if turn < _TURN else min(1.0, 2.0 * share)
         # predicted gain of further rounds: the decrement of the mean, and the changes of lam times those of rho
         change = np.inf if not before.size else 0.25 * float(np.abs((lam - before) * moved).sum()) / share
-        m, h, rho, loss, slope, solves = state.m, state.h, found, state.loss, state.slope, state.solves
+        m, h, rho, loss, slope, solves = state.m, state.h, new_rho, state.loss, state.slope, state.solves
         if (same or change <= enough) and state.decrement <= enough:
             return replace(state, settled=True)
     return state

@@ -192,8 +192,8 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         """The variances of the latents (L,) with their standard errors by the probes."""
         system, probed = self.state.system, self.state.probed
         blocked = np.concatenate([np.diagonal(b, axis1=-2, axis2=-1).ravel() for b in system.latent_blocks])
-        found = self._estimated(blocked, system.lift(probed.delta) * system.lift(probed.u))
-        return Estimated(*map(self._in_order, found))
+        estimates = self._estimated(blocked, system.lift(probed.delta) * system.lift(probed.u))
+        return Estimated(*map(self._in_order, estimates))
 
     @property
     def latent_variance(self) -> np.ndarray:

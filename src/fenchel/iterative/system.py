@@ -124,8 +124,8 @@ class System:
         self.Linv: list[np.ndarray] = []
         self.log_det_blocks = 0.0
         for part, at, G in self.parts():
-            mine = (self.E.indices >= at) & (self.E.indices < at + part.n)
-            D = G - column_grams(self.E.data[mine], self.E.indices[mine] - at, part.blocks, part.d)
+            within = (self.E.indices >= at) & (self.E.indices < at + part.n)
+            D = G - column_grams(self.E.data[within], self.E.indices[within] - at, part.blocks, part.d)
             L, Linv, log_det = cholesky(D)
             self.L.append(L)
             self.Linv.append(Linv)
@@ -190,8 +190,8 @@ class System:
     def border(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """X, the residual of its solve, and the lower triangular root R with S^-1 = R' R."""
         if self.nm:
-            found = solve_columns(self.schur, self.precondition, self.CB, _BORDER, MAX_ITER)
-            X, left = found.x, self.CB - self.schur(found.x)
+            solved = solve_columns(self.schur, self.precondition, self.CB, _BORDER, MAX_ITER)
+            X, left = solved.x, self.CB - self.schur(solved.x)
         else:
             X = left = np.zeros((0, self.p))
         S = self.CBB - X.T @ self.CB - X.T @ left  # second order in the residual, and not too small
@@ -212,10 +212,10 @@ class System:
         y = times(self.L1inv, b[: self.n1]) if self.n1 else b[:0]
         bm = b[self.n1 : n] - self.E.T @ y
         xb = root.T @ (root @ (b[n:] - self.EB.T @ y - X.T @ bm))
-        found = solve_columns(self.schur, self.precondition, bm, tol, MAX_ITER)
-        xm = found.x - X @ xb
+        solved = solve_columns(self.schur, self.precondition, bm, tol, MAX_ITER)
+        xm = solved.x - X @ xb
         first = times(transposed(self.L1inv), y - self.E @ xm - self.EB @ xb) if self.n1 else b[:0]
-        return np.vstack([first, xm, xb]), found.iterations
+        return np.vstack([first, xm, xb]), solved.iterations
 
     def lift(self, xm: np.ndarray, xb: np.ndarray | None = None) -> np.ndarray:
         """Extend changes of the middle and of the border (default: 0) to all latents (L, k).
@@ -237,15 +237,15 @@ class System:
         m, U = z.shape[1], self._slowest()
         z = np.hstack([z - U @ (U.T @ z), np.sqrt(m) * U])
         b, u = self._by_part(self.L, z), self.unwhiten(z)
-        found = solve_columns(self.schur, self.precondition, b, tol, MAX_ITER, start)
+        solved = solve_columns(self.schur, self.precondition, b, tol, MAX_ITER, start)
         none = np.zeros(z.shape[1])
         if start is not None or not self.nm:
-            return Probed(u, found.x, none, none, m, found.iterations)
-        made = tridiagonals(found)
+            return Probed(u, solved.x, none, none, m, solved.iterations)
+        made = tridiagonals(solved)
         linear = np.array([T.gauss(lambda t: t - 1.0) for T in made])
         high = np.array([T.gauss(np.log) for T in made]) - linear
         low = np.array([T.radau(np.log, self.lowest) for T in made]) - linear
-        return Probed(u, found.x, high, low, m, found.iterations)
+        return Probed(u, solved.x, high, low, m, solved.iterations)
 
     def _slowest(self) -> np.ndarray:
         """Orthonormal basis (n_m, k) of L' times the constant vectors of the middle, one for each latent of a block."""
@@ -260,18 +260,18 @@ class System:
     @cached_property
     def lowest(self) -> float:
         """A lower bound on the eigenvalues of K: because C >= Q_mm, from each block of Q relative to that of M."""
-        found = [1.0]
+        limits = [1.0]
         for q, linv in zip(self.Q[len(self.Q) - 1 - len(self.Linv) : -1], self.Linv, strict=True):
-            found.append(float(np.linalg.eigvalsh(linv @ q @ transposed(linv)).min()))
-        return 0.99 * min(found)
+            limits.append(float(np.linalg.eigvalsh(linv @ q @ transposed(linv)).min()))
+        return 0.99 * min(limits)
 
     # -- variances ------------------------------------------------------------------------------------
     def by_columns(self, data: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Multiply rows over the latents of the middle, given by their entries, by L^-T."""
         out = np.zeros_like(data)
         for (part, at, _), linv in zip(self.parts(), self.Linv, strict=True):
-            mine = (columns >= at) & (columns < at + part.n)
-            out[mine] = columns_times(data[mine], columns[mine] - at, transposed(linv))
+            within = (columns >= at) & (columns < at + part.n)
+            out[within] = columns_times(data[within], columns[within] - at, transposed(linv))
         return out
 
     @cached_property

@@ -9,8 +9,8 @@ eq:spatialPrior says nothing of the level of u, so there are several readings:
     level     E = 1, u sums to zero, and an intercept ~ N(0, 10^2)
     exposure  E the expected deaths, and an intercept ~ N(0, 10^2): what an epidemiologist would fit
 
-500 districts train, 44 test. Train log-likelihood: the elbo of the training counts; test: the sum of the log predictive
-densities of the held-out counts. Both over a grid of (k_u, k_v), every fit certified; then each method on one clock.
+500 districts train, 44 test. Train log-likelihood: the elbo of the training counts; test: the sum of log predictive
+densities of the held-out counts. Both are over a grid of (k_u, k_v), with certified fits. Then all methods are timed.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from .reproduce import Result, Settings, versions
 
 @dataclass(frozen=True)
 class GermanyStudy:
-    """Everything measured; dictionaries are by the reading's key.
+    """All results of the experiment; dictionaries have the keys of the readings.
 
-    at_paper : the fit at the paper's setting
-    mixed : train log-likelihood of "written" with one of the two hyperparameters the paper's, the other our own
-    inside : held-out counts inside their 95 % predictive interval, at the train maximum
-    risk, risk_sd, excess : of reading "exposure" at its train maximum, over all districts
+    at_paper : the fit at the hyperparameters of the paper
+    mixed : train log-likelihood of "written" with one hyperparameter from the paper and the other from our maximum
+    inside : number of held-out counts inside their 95 % predictive interval, at the train maximum
+    risk, risk_sd, excess : for reading "exposure" at its train maximum, over all districts
     """
 
     data: Germany
@@ -72,19 +72,19 @@ class GermanyStudy:
     excess: np.ndarray
 
     def losses(self, key: str) -> Pair:
-        """Nats the paper's setting is below the train and the test maximum."""
+        """Train and test log-likelihood at the maxima minus those at the paper's hyperparameters, in nats."""
         top, there = self.maxima[key], self.at_paper[key]
         return top.train.train - there.train, top.test.test - there.test
 
     def moments(self, key: str) -> tuple[float, float, float]:
-        """At the train maximum, over the training districts: the means of E[v], of E[v^2] and of the log counts."""
+        """Means of E[v], of E[v^2] and of the log counts over the training districts, at the train maximum."""
         posterior, n, rows = self.maxima[key].train.solution.posterior, self.data.Y.size, self.split.train
         v, spread = posterior.latent_mean[n : 2 * n][rows], posterior.latent_variance[n : 2 * n][rows]
         return float(np.mean(v)), float(np.mean(v**2 + spread)), float(np.log(self.data.Y[rows] + 0.5).mean())
 
 
 def study(settings: Settings) -> GermanyStudy:
-    """Fit and measure everything."""
+    """Run all fits and measurements."""
     data = load_germany()
     parts, quick = split(data.Y, settings.seed), settings.quick
     every = {reading.key: reading for reading in readings(data, quick)}
@@ -139,7 +139,7 @@ def _top(top: Maxima) -> dict[str, Any]:
 
 
 def numbers(study: GermanyStudy, settings: Settings) -> dict[str, Any]:
-    """Everything measured, for json."""
+    """All results, for json."""
     out: dict[str, Any] = {"versions": versions(), "seed": settings.seed, "quick": settings.quick}
     out |= {"paper": {"k_u": PAPER[0], "k_v": PAPER[1], "iterations": 6}, "test_districts": study.split.test}
     out["readings"] = {
@@ -181,7 +181,7 @@ def numbers(study: GermanyStudy, settings: Settings) -> dict[str, Any]:
 
 
 def run(settings: Settings) -> Result:
-    """The experiment: fit, measure, draw."""
+    """Run the experiment: fit, measure and draw the page."""
     from .germany_page import page
 
     return page(study(settings), settings)

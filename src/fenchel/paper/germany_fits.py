@@ -1,4 +1,4 @@
-"""The fits behind the Germany experiment: splits, readings, grids, maxima.
+"""The fits of the Germany experiment: splits, readings of the model, grids and maxima.
 
 train log-likelihood = elbo of the training counts,   test log-likelihood = sum_i log p(y_i | training counts)
 """
@@ -33,7 +33,7 @@ Pair = tuple[float, float]  # (k_u, k_v)
 
 @dataclass(frozen=True)
 class DistrictSplit:
-    """Who is learned from. ``y``: NaN where held out; ``held``: NaN where not."""
+    """Training and test districts. ``y``: counts, NaN for test districts; ``held``: NaN for training districts."""
 
     train: np.ndarray
     test: np.ndarray
@@ -42,7 +42,7 @@ class DistrictSplit:
 
 
 def split(Y: np.ndarray, seed: int) -> DistrictSplit:
-    """500 districts at random for training, the rest for testing."""
+    """Draw 500 training districts at random; the others are for testing."""
     order = np.random.default_rng(seed).permutation(Y.size)
     train, test = np.sort(order[:N_TRAIN]), np.sort(order[N_TRAIN:])
     y, held = Y.copy(), np.full(Y.size, np.nan)
@@ -52,10 +52,10 @@ def split(Y: np.ndarray, seed: int) -> DistrictSplit:
 
 @dataclass(frozen=True)
 class ModelReading:
-    """One way to read the model.
+    """One reading of the model.
 
-    spatial : L^+, the covariance of u when k_u = 1 (N, N); the dense twin of the field, for rivals and as its witness
-    k_u, k_v : the grid
+    spatial : L^+ (N, N), the covariance of u for k_u = 1, for methods with a dense prior and as a check
+    k_u, k_v : the grid of hyperparameters
     """
 
     key: str
@@ -71,7 +71,7 @@ class ModelReading:
         return Poisson(None if self.exposure is None else self.exposure[rows])
 
     def prior(self, at: Pair) -> SparsePrecision:
-        """u and v (and the level) with their sparse precision."""
+        """The prior of u, v (and the level) with its sparse precision."""
         return self.field.at(-0.5 * np.log(at))
 
     def dense_prior(self, at: Pair, rows: np.ndarray) -> DenseCovariance:
@@ -82,12 +82,12 @@ class ModelReading:
 
     @property
     def bounds(self) -> list[Pair]:
-        """Of log k_u and log k_v."""
+        """Bounds of log k_u and log k_v."""
         return [(float(np.log(k[0])), float(np.log(k[-1]))) for k in (self.k_u, self.k_v)]
 
 
 def readings(data: Germany, quick: bool = False) -> list[ModelReading]:
-    """The three readings with their grids; each grid has the paper's setting and its own maximum inside."""
+    """The three readings with their grids, which contain the paper's hyperparameters and the maximum."""
     field, everyone = gmrf.bym(data.adjacency), np.arange(data.Y.size)
     level = gmrf.stack([(field, everyone)], fixed_variance=LEVEL_VARIANCE)
     laplacian = np.diag(data.adjacency.sum(axis=1)) - data.adjacency.toarray()
@@ -107,7 +107,7 @@ def readings(data: Germany, quick: bool = False) -> list[ModelReading]:
 
 @dataclass(frozen=True)
 class DistrictFit:
-    """One fit: its setting, the two log-likelihoods, and its solution."""
+    """One fit: its hyperparameters, train and test log-likelihood, and solution."""
 
     at: Pair
     train: float
@@ -122,7 +122,7 @@ class DistrictFit:
 def fit(
     reading: ModelReading, data: DistrictSplit, at: Pair, start: Solution | None = None, tol: float = TOL
 ) -> DistrictFit:
-    """Fit the training counts, predict the others."""
+    """Fit the training counts and predict the test counts."""
     likelihood = reading.likelihood()
     sol = infer(likelihood, reading.prior(at), data.y, tol=tol, start=start)
     density = likelihood.predictive_log_density(data.held, sol.posterior.mean, sol.posterior.variance)
@@ -131,7 +131,7 @@ def fit(
 
 @dataclass(frozen=True)
 class DistrictSurface:
-    """Log-likelihoods over the grid, arrays (len(k_u), len(k_v)), and what the fits took."""
+    """Log-likelihoods over the grid, arrays (len(k_u), len(k_v)), with gaps, iterations and time of the fits."""
 
     train: np.ndarray
     test: np.ndarray
@@ -141,7 +141,7 @@ class DistrictSurface:
 
     @property
     def rank_correlation(self) -> float:
-        """Of train and test over the grid."""
+        """Rank correlation of train and test log-likelihood over the grid."""
         train, test = (np.argsort(np.argsort(values.ravel())) for values in (self.train, self.test))
         return float(np.corrcoef(train, test)[0, 1])
 
@@ -151,7 +151,7 @@ class DistrictSurface:
 
 
 def _row(reading: ModelReading, data: DistrictSplit, k_u: float) -> np.ndarray:
-    """The fits of one k_u, each started from the one before: (4, len(k_v))."""
+    """The fits for one k_u, each started from the previous one: (4, len(k_v))."""
     out, last = [], None
     for k_v in reading.k_v:
         one = fit(reading, data, (k_u, float(k_v)), last)
@@ -161,7 +161,7 @@ def _row(reading: ModelReading, data: DistrictSplit, k_u: float) -> np.ndarray:
 
 
 def surface(reading: ModelReading, data: DistrictSplit, settings: Settings) -> DistrictSurface:
-    """Every point of the grid, rows in parallel."""
+    """Fit every point of the grid, with rows in parallel."""
     began = time.perf_counter()
     tasks = [(reading, data, float(k_u)) for k_u in reading.k_u]
     ended = itertools.count(1)
@@ -175,7 +175,7 @@ def surface(reading: ModelReading, data: DistrictSplit, settings: Settings) -> D
 
 
 def in_parallel(function: Any, tasks: Sequence[tuple[Any, ...]], jobs: int, hear: Any = None) -> list[Any]:
-    """function(*task) of every task; ``hear`` (place, result) as they end."""
+    """function(*task) for every task; ``hear(index, result)`` is called as tasks end."""
     return run_tasks(_called, tasks, function, where="reproduce", n_jobs=jobs, hear=hear)
 
 
@@ -185,7 +185,7 @@ def _called(function: Any, task: tuple[Any, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Maxima:
-    """Where the train and the test log-likelihood are largest; ``_edge``: whether that is on the border of the grid."""
+    """The maxima of train and test log-likelihood; ``_edge``: whether each is on the border of the grid."""
 
     train: DistrictFit
     test: DistrictFit
@@ -194,7 +194,7 @@ class Maxima:
 
 
 def maxima(reading: ModelReading, data: DistrictSplit, starts: tuple[Pair, Pair], evaluations: int = 100) -> Maxima:
-    """L-BFGS with the evidence gradient for the train, Nelder-Mead for the test log-likelihood, inside the grid."""
+    """Maximise inside the grid: the train log-likelihood by L-BFGS, the test log-likelihood by Nelder-Mead."""
     last: list[Solution | None] = [None]
 
     def evidence(log_k: np.ndarray) -> tuple[float, np.ndarray]:
@@ -224,12 +224,12 @@ def maxima(reading: ModelReading, data: DistrictSplit, starts: tuple[Pair, Pair]
 
 @dataclass(frozen=True)
 class Draw:
-    """Another random split of reading "written": where its maxima lie, and what the paper's setting gives there."""
+    """Another random split for reading "written": its maxima, and the loss by the paper's hyperparameters."""
 
     seed: int
     train: Pair
     test: Pair
-    train_loss: float  # nats the paper's setting is below the maximum
+    train_loss: float  # nats: maximum minus the value at the paper's hyperparameters
     test_loss: float
 
 
@@ -240,7 +240,7 @@ def draw_at(reading: ModelReading, Y: np.ndarray, seed: int, start: Pair, evalua
 
 
 def inside_intervals(reading: ModelReading, data: DistrictSplit, one: DistrictFit, seed: int) -> int:
-    """How many held-out counts lie in their central 95 % predictive interval, by 20,000 draws."""
+    """Number of held-out counts inside their central 95 % predictive interval, from 20,000 draws."""
     rng, i = np.random.default_rng(seed), data.test
     mean, sd = one.solution.posterior.mean[i], np.sqrt(one.solution.posterior.variance[i])
     rate = np.exp(mean + sd * rng.standard_normal((20_000, i.size)))
@@ -249,17 +249,17 @@ def inside_intervals(reading: ModelReading, data: DistrictSplit, one: DistrictFi
     return int(((low <= data.held[i]) & (data.held[i] <= high)).sum())
 
 
-# -- Every method at one setting of the Germany experiment, on one clock ---------------------------
+# -- timing of all methods at one setting of the Germany experiment --------------------------------
 BANDWIDTH = 25
 
 
 @dataclass(frozen=True)
 class Race:
-    """All methods at one setting. The first entry is the dual Newton on the dense prior; the sparse ones come last.
+    """Timings of all methods at one setting: first dual Newton with the dense prior, last those with the sparse one.
 
-    best, best_gap : the certified optimum and its certificate
-    sparse_elbo : the optimum by the sparse prior
-    newton, newton_dense, lbfgs : fits from scratch at relative gap 1e-8, for the number of iterations
+    best, best_gap : the certified optimum and its gap
+    sparse_elbo : the optimum with the sparse prior
+    newton, newton_dense, lbfgs : fits from the default start to a relative gap of 1e-8, to count iterations
     """
 
     title: str
@@ -275,22 +275,22 @@ class Race:
 
     @property
     def ends(self) -> dict[str, float]:
-        """How far above the certified optimum (nats) each method of this bound ended that converged or got near."""
+        """Final elbo minus the certified optimum (nats) of each method with this bound that converged or came near."""
         shared = [(e.name, e.solution, e.capped) for e in self.entries if e.runner.same_bound and e.solution]
         near = [(n, s) for n, s, capped in shared if s.converged or (s.ending.code == "callback" and not capped)]
         return {n: s.elbo - self.best for n, s in near}
 
     @property
     def late(self) -> list[str]:
-        """Methods of this bound that stalled or were stopped by the cap."""
+        """Methods with this bound that stalled or reached the time limit."""
         return [e.name for e in self.entries if e.runner.same_bound and e.name not in self.ends]
 
 
 def race_at(reading: ModelReading, data: DistrictSplit, at: Pair, title: str, cap: float, settings: Settings) -> Race:
-    """Every method at one setting, in the training districts, from one start: the prior's mean and lam = y.
+    """Time all methods at one setting on the training districts, from the same start: the prior mean and lam = y.
 
-    The library's own start, which suits the dual, lies so far out for the primal methods that they would need several
-    times as long; it is used only where iterations of the dual are counted.
+    The default start suits the dual but is far from the optimum for the primal methods, which would need several
+    times as long. It is used only to count iterations of the dual.
     """
     rows, quick, tick = data.train, settings.quick, settings.tick
     s = np.log(np.where(np.isnan(data.y), 1.0, data.y) / (1.0 if reading.exposure is None else reading.exposure))

@@ -1,4 +1,4 @@
-"""The page of the Germany experiment: what was done, what is seen, what the paper says, what disagrees and why."""
+"""The page of the Germany experiment: methods, results, comparison with the paper, and reasons for differences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADINGS = {
 
 
 def page(study: GermanyStudy, settings: Settings) -> Result:
-    """Draw the figures, write the sections, collect the numbers."""
+    """Draw the figures, write the sections and collect the numbers."""
     sections = [_lead(study)]
     for key, reading in study.readings.items():
         pictures = [_contours(study, reading, which) for which in ("train", "test")]
@@ -49,7 +49,7 @@ def page(study: GermanyStudy, settings: Settings) -> Result:
 
 
 def _number(k: float, digits: int = 4) -> str:
-    """So many digits, and never 1e+05."""
+    """A number with so many digits, without an exponent such as 1e+05."""
     return np.format_float_positional(k, precision=digits, fractional=False, trim="-")
 
 
@@ -329,7 +329,7 @@ def _against(study: GermanyStudy) -> str:
 
 
 def _mean_field(study: GermanyStudy) -> str:
-    """How far from the optimum independence across districts ends."""
+    """The loss of elbo by a q with independent districts."""
     found = [(run, e.solution) for run in study.races for e in run.entries if e.name == "mean field" and e.solution]
     if not found:
         return ""

@@ -4,7 +4,7 @@
     Sigma_ij = sigma^2 exp(-1/2 |x_i - x_j|^2 / s)            (the paper prints a stray minus)
 
 Section "Multi-Way GP Classification" of the paper: 80 % of the rows train, features standardised by the training rows,
-an 11 x 11 grid over log(s) and log(sigma); then every method on one clock at the grid's best point.
+an 11 x 11 grid over log(s) and log(sigma). Then all methods are timed at the best point of the grid.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .race import LBFGS, NEWTON, RaceEntry, Runner, all_runners, race
 from .reproduce import Result, Settings, Tick, silent
 
 LOG_S, LOG_SIGMA = np.linspace(-1.0, 6.0, 11), np.linspace(-1.0, 4.0, 11)
-TOL = 1e-6  # relative gap of every point of a grid
-MARKERS = (1, 3, 5, 7, 9, 20, 30, 40, 50)  # the paper's
+TOL = 1e-6  # relative gap at every point of a grid
+MARKERS = (1, 3, 5, 7, 9, 20, 30, 40, 50)  # as in the paper
 K = 6
 LIKELIHOODS: dict[str, Callable[[], MultinomialLogit]] = {
     "log-sum, five predictors (the paper's)": lambda: MultinomialLogit(K, "last", "log-sum"),
@@ -59,7 +59,7 @@ class GlassSplit:
 
     @cached_property
     def chance(self) -> float:
-        """Bits a test row when every row is given the training frequencies (one added to each class)."""
+        """Bits for each test row if all rows are predicted by the training frequencies (one added to each class)."""
         counts = np.bincount(self.y.astype(int), minlength=K) + 1.0
         return float(-np.log2(counts / counts.sum())[self.y_test.astype(int)].mean())
 
@@ -70,7 +70,7 @@ def squared(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def split(data: Glass, seed: int, without: str | None = None) -> GlassSplit:
-    """80 % of the rows at random for training; ``without`` leaves a feature out."""
+    """Split off a random 80 % of the rows for training; ``without`` leaves a feature out."""
     n = data.y.size
     order = np.random.default_rng(seed).permutation(n)
     train, test = np.sort(order[: round(0.8 * n)]), np.sort(order[round(0.8 * n) :])
@@ -92,9 +92,9 @@ class GlassSurface:
 
     negative : -elbo, the bound on the negative log marginal likelihood (nats)
     gap : relative duality gap;   iterations : of each fit
-    bits : prediction error a test row (Monte Carlo predictive), or None
+    bits : prediction error in bits for each test row (Monte Carlo predictive), or None
     seconds, predict_seconds : of all fits, kernels included, and of all predictions
-    repeated : fits that did not converge from where the last one ended and were begun again at the default start
+    repeated : number of fits that did not converge from the previous fit and were repeated from the default start
     """
 
     log_s: np.ndarray
@@ -114,13 +114,13 @@ class GlassSurface:
 
     @property
     def best(self) -> tuple[float, float]:
-        """(log s, log sigma) at the star."""
+        """(log s, log sigma) at the best point."""
         i, j = self.star
         return float(self.log_s[j]), float(self.log_sigma[i])
 
     @property
     def inside(self) -> bool:
-        """Whether the star is off the edges."""
+        """Whether the best point is inside of the grid."""
         (i, j), (rows, columns) = self.star, self.negative.shape
         return 0 < i < rows - 1 and 0 < j < columns - 1
 
@@ -134,7 +134,7 @@ def search(
     bits: bool = True,
     tick: Tick = silent,
 ) -> GlassSurface:
-    """Fit every point, back and forth along log(sigma) for each log(s), each fit starting where the last one ended."""
+    """Fit every point, back and forth along log(sigma) for each log(s), each fit started from the previous one."""
     log_s, log_sigma = grid
     shape = (log_sigma.size, log_s.size)
     negative, gap, errors, iterations = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape, dtype=int)
@@ -172,11 +172,11 @@ def prediction(
 
 @dataclass(frozen=True)
 class Star:
-    """What a grid's best point gives.
+    """The results at the best point of a grid.
 
-    bits : mean prediction error a test row;   bits_se : its standard error over the test rows
+    bits : mean prediction error of a test row;   bits_se : its standard error over the test rows
     bits_mc : standard deviation of ``bits`` over seeds of the Monte Carlo predictive
-    accuracy : share of test rows whose most probable class is right
+    accuracy : share of test rows whose most probable class is the true one
     """
 
     name: str
@@ -192,7 +192,7 @@ class Star:
 
 
 def star(name: str, data: GlassSplit, likelihood: MultinomialLogit, surface: GlassSurface, draws: int = 1) -> Star:
-    """Fit once more at the grid's best point, to relative gap 1e-10, and predict."""
+    """Fit again at the best point of a grid, to a relative gap of 1e-10, and predict."""
     log_s, log_sigma = surface.best
     solution = infer(likelihood, DenseCovariance(kernel(data.distance[0], log_s, log_sigma)), data.y, tol=1e-10)
     each, p = prediction(data, solution, log_s, log_sigma)
@@ -212,13 +212,13 @@ def star(name: str, data: GlassSplit, likelihood: MultinomialLogit, surface: Gla
 
 
 def star_of(name: str, seed: int, without: str | None, grid: tuple[np.ndarray, np.ndarray]) -> Star:
-    """The paper's bound on one split of the data, from file to star: one job of many."""
+    """The whole analysis with the paper's bound for one split of the data, as a parallel task."""
     data, likelihood = split(load_glass(), seed, without), LIKELIHOODS[PAPERS]()
     return star(name, data, likelihood, search(data, likelihood, grid, bits=False))
 
 
 def shared_latents(data: GlassSplit, log_s: float, log_sigma: float) -> DenseCovariance:
-    """The same prior on eta with one latent for equal rows, so that its Sigma can be inverted."""
+    """The same prior on eta, with one latent for equal rows so that Sigma is invertible."""
     X, place = np.unique(data.X, axis=0, return_inverse=True)
     rows = np.arange(data.y.size)
     W = sparse.csr_array((np.ones(rows.size), (rows, place.ravel())), shape=(rows.size, X.shape[0]))
@@ -226,27 +226,27 @@ def shared_latents(data: GlassSplit, log_s: float, log_sigma: float) -> DenseCov
 
 
 def runners(quick: bool) -> list[Runner]:
-    """The methods in the order of the table; the dual Newton first."""
+    """The methods in the order of the table, dual Newton first."""
     return all_runners(10, quick)
 
 
 def agreement(model: tuple[Any, Any, Any], entries: Sequence[RaceEntry], cap: float, tick: Tick) -> list[RaceEntry]:
-    """Those who came within 1e-3 nats in good time, run again to their own end: relative gap 1e-8."""
-    best = np.inf  # never stop a method for being near enough
+    """Methods that came within 1e-3 nats in time, run again to a relative gap of 1e-8."""
+    best = np.inf  # no method is stopped for being close to the optimum
     again = [e.runner for e in entries if e.runner.same_bound and e.solution is not None and not e.capped]
     return race(model, again, best, cap=cap, tick=lambda what: tick(f"to the end: {what}"))
 
 
 @dataclass(frozen=True)
 class GlassStudy:
-    """All of the experiment.
+    """All results of the experiment.
 
-    surfaces, stars : of each likelihood, by the names in ``LIKELIHOODS``
-    cold : the paper's grid again, every point from the default start
-    tilted_there : the tilted elbo at the paper's bound's best point
-    without : stars with one feature left out;   splits : stars of other random splits
-    best : certified optimum at the star;   cap : of the race, in seconds
-    entries, ends : the race, and those who finished it run to their own end
+    surfaces, stars : grid and best point for each of ``LIKELIHOODS``
+    cold : the paper's grid again, with every point from the default start
+    tilted_there : the tilted elbo at the best point of the paper's bound
+    without : best points with one feature left out;   splits : best points for other random splits
+    best : certified optimum at the best point;   cap : time limit of each method, in seconds
+    entries, ends : timings, and the methods that succeeded, run until their own convergence
     """
 
     data: GlassSplit
@@ -262,14 +262,14 @@ class GlassStudy:
     cap: float
 
     def seconds_to(self, name: str, distance: float) -> tuple[float, bool]:
-        """Seconds a method of the race took to come within ``distance`` nats; True if that is only a lower limit."""
+        """Seconds that a method took to come within ``distance`` nats; True if this is only a lower limit."""
         entry = next(e for e in self.entries if e.name == name)
         seconds = entry.seconds_to(self.best.elbo - distance)
         return (seconds, False) if np.isfinite(seconds) else (entry.seconds, True)
 
 
 def study(settings: Settings) -> GlassStudy:
-    """Grids, stars, features, splits, race."""
+    """Compute grids, best points, features, splits and timings."""
     grid, tick = (LOG_S[2::3], LOG_SIGMA[1::3][:3]) if settings.quick else (LOG_S, LOG_SIGMA), settings.tick
     glass = load_glass()
     data = split(glass, settings.seed)
@@ -297,7 +297,7 @@ def _star(_: None, task: tuple[Any, ...]) -> Star:
 
 
 def _many(settings: Settings, glass: Glass, grid: tuple[np.ndarray, np.ndarray]) -> tuple[list[Star], list[Star]]:
-    """Stars with a feature left out, and of other splits; ``settings.jobs`` processes."""
+    """Best points with a feature left out, and for other splits, in ``settings.jobs`` processes."""
     dropped = glass.feature_names[:1] if settings.quick else glass.feature_names
     seeds = range(settings.seed + 1, settings.seed + (2 if settings.quick else 11))
     tasks = [(f"without {name}", settings.seed, name, grid) for name in dropped]
@@ -311,7 +311,7 @@ def _many(settings: Settings, glass: Glass, grid: tuple[np.ndarray, np.ndarray])
 
 
 def run(settings: Settings) -> Result:
-    """Fit, race, draw."""
+    """Fit, time the methods, and draw the page."""
     from .glass_page import page
 
     return page(study(settings), settings)

@@ -1,4 +1,4 @@
-"""The glass experiment in words, tables and figures. Every number is read off the ``GlassStudy``."""
+"""The page of the glass experiment: text, tables and figures. All numbers come from the ``GlassStudy``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def page(study: GlassStudy, settings: Settings) -> Result:
 
 
 def _panels(surface: GlassSurface, files: tuple[str, str], *words: str) -> Row:
-    """Contours of the evidence and the prediction error with one star; ``words``: two descriptions and captions."""
+    """Contours of the evidence and the prediction error with the best point; ``words``: descriptions and captions."""
     pictures = []
     values = (surface.negative, surface.bits)
     labels = ("negative log marginal likelihood (nats)", "prediction error (bits a test row)")
@@ -167,7 +167,7 @@ def _clock(study: GlassStudy) -> list[Any]:
 
 
 def _claims(study: GlassStudy) -> list[str]:
-    """What the paper says about the clock, beside what this run measured."""
+    """The paper's statements about time, compared with the measurements of this run."""
     out = []
     for name in (OPPER, OPPER_WHITE):
         parts = []
@@ -217,7 +217,7 @@ def _claims(study: GlassStudy) -> list[str]:
 
 
 def _each(entry: Any) -> float:
-    """Seconds an iteration."""
+    """Seconds for each iteration."""
     return np.nan if entry.solution is None else entry.seconds / max(1, entry.solution.n_iter)
 
 

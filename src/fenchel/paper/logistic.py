@@ -6,8 +6,8 @@ The first row of tab:examplesLGM, the Bernoulli column of tab:fenchelDual:
     z_0 ~ N(0, 100)   the intercept
     z_i ~ N(0, v)     the weights; v is the point of a grid with the largest evidence
 
-Fitted with the paper's log-sum bound and with the tilted one; Laplace and EP give their own estimates of log p(y), and
-importance sampling (8 latents: it is easy here) gives the truth with its standard error.
+It is fitted with the paper's log-sum bound and with the tilted one. Laplace and EP have own estimates of log p(y);
+importance sampling, which is easy with 8 latents, gives the truth with its standard error.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .race import LBFGS, RaceEntry, Runner, all_runners, race, started
 from .reproduce import Result, Settings
 
 INTERCEPT_VARIANCE = 100.0
-FREEDOM = 8.0  # of the Student proposal: tails heavier than the posterior's
+FREEDOM = 8.0  # degrees of freedom of the Student proposal, whose tails are heavier than the posterior's
 Fit = Callable[..., Solution]
 
 
 @dataclass(frozen=True)
 class PimaDesign:
-    """The data ready to fit: W (N, 8) with its column of ones first, y (N,), and the same of the test rows."""
+    """The data: W (N, 8) with a first column of ones, y (N,), and the same for the test rows."""
 
     data: Pima
     W: np.ndarray
@@ -47,7 +47,7 @@ class PimaDesign:
         return ["intercept", *self.data.feature_names]
 
     def prior(self, variance: float) -> Features:
-        """Weights of the given variance, a wide intercept."""
+        """The prior with weights of the given variance and a wide intercept."""
         return Features(self.W, np.r_[INTERCEPT_VARIANCE, np.full(self.W.shape[1] - 1, variance)])
 
 
@@ -69,7 +69,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class MethodOnGrid:
-    """One method along the grid, and its fit at its own best variance.
+    """The results of one method along the grid, and its fit at its own best variance.
 
     evidence : its log evidence at each variance (V,)
     bits : mean -log2 p(y_test)
@@ -89,14 +89,14 @@ class MethodOnGrid:
 
 @dataclass(frozen=True)
 class LogisticStudy:
-    """Everything the page shows.
+    """All results that the page shows.
 
-    learned : by method: log-sum, tilted, Laplace, EP
-    sampled : importance sampling at each variance (V,)
-    common : the variance (tilted's) at which the methods are compared: ``fits`` and ``truth``
-    without_bound : log-sum and tilted, the elbo of their q at the common variance by quadrature, no local bound
+    learned : the results of each method: log-sum, tilted, Laplace, EP
+    sampled : results of importance sampling at each variance (V,)
+    common : the variance at which the methods are compared (the best for the tilted bound), in ``fits`` and ``truth``
+    without_bound : elbo of the log-sum and tilted q at the common variance, by quadrature without a local bound
     exact : importance sampling at the best of its own variances, ``exact_variance``, with bits and accuracy
-    entries : the race under the log-sum bound at its own variance, to ``optimum``
+    entries : timings under the log-sum bound at its own variance, to ``optimum``
     """
 
     design: PimaDesign
@@ -117,7 +117,7 @@ class LogisticStudy:
 
 
 def prepare() -> PimaDesign:
-    """Standardise by the training rows' mean and standard deviation."""
+    """Standardise by the mean and standard deviation of the training rows."""
     data = load_pima()
     X, train = data.X, data.train
     Z = (X - X[train].mean(0)) / X[train].std(0)
@@ -139,7 +139,7 @@ def methods() -> dict[str, Fit]:
 
 
 def learn(name: str, fit: Fit, design: PimaDesign, variances: np.ndarray) -> MethodOnGrid:
-    """Walk along the grid, each fit started from the last where the method can, and keep the best."""
+    """Fit along the grid, each fit started from the previous one if the method allows it, and keep the best."""
     evidence, last = np.empty(variances.size), None
     for i, variance in enumerate(variances):
         start = {"start": last} if name in ("log-sum", "tilted") else {}
@@ -156,7 +156,7 @@ def learn(name: str, fit: Fit, design: PimaDesign, variances: np.ndarray) -> Met
 
 
 def unbounded(solution: Solution, y: np.ndarray) -> float:
-    """The elbo of the solution's q with E[log p] by quadrature in place of the local bound (eq:orig-problem)."""
+    """The elbo of the solution's q with E[log p] by quadrature instead of the local bound (eq:orig-problem)."""
     likelihood, post = solution.likelihood, solution.posterior
     h, rho, rows = post.mean[:, None], post.variance[:, None], likelihood.prepare(y)
     loose = likelihood.objective.f(h, rho, rows) - likelihood.expectations(h, rho, rows)[0][:, 0]
@@ -166,7 +166,7 @@ def unbounded(solution: Solution, y: np.ndarray) -> float:
 def sample(design: PimaDesign, variance: float, draws: int, rng: np.random.Generator) -> Sampled:
     """log p(y) = log mean of p(y, z) / t(z), z drawn from a Student t at the mode with the curvature there.
 
-    It shares nothing with the fits above: the mode is found here.
+    It is independent of the fits above, including the search for the mode.
     """
     W, y, L = design.W, design.y, design.W.shape[1]
     precision = 1.0 / np.r_[INTERCEPT_VARIANCE, np.full(L - 1, variance)]
@@ -183,7 +183,7 @@ def sample(design: PimaDesign, variance: float, draws: int, rng: np.random.Gener
     half = 0.5 * (FREEDOM + L)
     scale = gammaln(half) - gammaln(FREEDOM / 2) - 0.5 * L * np.log(FREEDOM * np.pi) + 0.5 * log_det
     z, weights = [], []
-    for size in np.diff(np.r_[np.arange(0, draws, 10_000), draws]):  # in pieces: N numbers a draw
+    for size in np.diff(np.r_[np.arange(0, draws, 10_000), draws]):  # in blocks, since a draw takes N numbers
         u = rng.standard_normal((size, L)) / np.sqrt(rng.chisquare(FREEDOM, size) / FREEDOM)[:, None]
         Z = mode + u @ root.T
         eta = Z @ W.T
@@ -210,12 +210,12 @@ def sample(design: PimaDesign, variance: float, draws: int, rng: np.random.Gener
 
 
 def start_line(y: np.ndarray) -> np.ndarray:
-    """s of the start all methods share: tau within 1e-4 of y, so that alpha is near 0 and the mean near the prior's."""
+    """The common start s: tau within 1e-4 of y, so that alpha is near 0 and the mean near the prior mean."""
     return np.where(y == 1, 1.0, -1.0) * np.log(1e4 - 1.0)
 
 
 def runners(start: np.ndarray, quick: bool) -> list[Runner]:
-    """The methods, the dual Newton first, and the dual L-BFGS from the library's own start besides."""
+    """The methods, dual Newton first, and also dual L-BFGS from the default start."""
     methods = all_runners(2, quick)
     own = replace(methods[1], name=f"{LBFGS}, own start")
     first, second, *others = started(methods, start)
@@ -223,7 +223,7 @@ def runners(start: np.ndarray, quick: bool) -> list[Runner]:
 
 
 def study(settings: Settings) -> LogisticStudy:
-    """Compute everything; nothing is drawn."""
+    """Compute all results, without figures."""
     design, rng = prepare(), np.random.default_rng(settings.seed)
     variances = np.geomspace(0.02, 5.0, 9 if settings.quick else 49)
     fits = methods()

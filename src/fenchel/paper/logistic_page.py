@@ -1,4 +1,4 @@
-"""The page of ``logistic``: two bounds against the truth, the coefficients, the race."""
+"""The page of ``logistic``: two bounds compared with the truth, the coefficients, and the timings."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def page(found: LogisticStudy) -> Result:
 
 
 def _evidence(found: LogisticStudy) -> Any:
-    """Log evidence against the prior variance, by method, and below it how far each is from the truth."""
+    """Log evidence against the prior variance for each method, and below it the error of each."""
     figure = new_figure(5.0, 5.8)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.1, 1))
     truth = np.array([s.log_evidence for s in found.sampled])

@@ -1,7 +1,7 @@
-"""Methods on one clock: the same problem, the same start, judged by the same float64 objective.
+"""Timing of methods on the same problem, from the same start, judged by the same float64 objective.
 
-Every method returns a Solution whose trace holds seconds (judging not counted) and the elbo of its q. The time to come
-within some nats of the optimum is read off the trace; one that did not get there within its cap is reported as ">".
+Every method returns a Solution whose trace has the time (without that of the judging) and the elbo of its q. The time
+until the elbo is within some nats of the optimum is read from the trace, or is ">" if the time limit came first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Method = Callable[..., Solution]
 
 @dataclass(frozen=True)
 class Runner:
-    """A method at the start line.
+    """A method to be timed.
 
     call : called as ``call(likelihood, prior, y, tol=..., max_iter=..., callback=...)``
     settings : its settings in words
@@ -40,7 +40,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class RaceEntry:
-    """A method at the finish: its solution, or the sentence why it could not run."""
+    """The result of a method: its solution, or a sentence that says why it could not run."""
 
     runner: Runner
     solution: Solution | None
@@ -52,7 +52,7 @@ class RaceEntry:
         return self.runner.name
 
     def _when(self, column: str, target: float) -> float:
-        """The entry of a column of the trace where the elbo first reached ``target``; inf if it never did."""
+        """Value of a column of the trace when the elbo first reached ``target``; infinite if it never did."""
         if self.solution is None:
             return np.inf
         trace = self.solution.trace
@@ -69,14 +69,14 @@ class RaceEntry:
 
     @property
     def end(self) -> str:
-        """How it ended, in a word."""
+        """How the run ended, in a word."""
         if self.solution is None:
             return "refused"
         return "capped" if self.capped else self.solution.ending.word
 
     @property
     def seconds(self) -> float:
-        """How long it ran."""
+        """Duration of the run, as text."""
         return np.nan if self.solution is None else float(self.solution.trace["seconds"][-1])
 
 
@@ -87,7 +87,7 @@ QUICK = (NEWTON, LBFGS, OPPER, OPPER_WHITE, "Laplace", "EP")  # those of a quick
 
 
 def all_runners(bandwidth: int, quick: bool = False) -> list[Runner]:
-    """Every method, the dual Newton first; one of them has a Cholesky factor of ``bandwidth`` subdiagonals."""
+    """All methods, dual Newton first; one of them uses a Cholesky factor with ``bandwidth`` subdiagonals."""
     from . import rivals
 
     band = partial(rivals.primal_cholesky, bandwidth=bandwidth)
@@ -108,7 +108,7 @@ def all_runners(bandwidth: int, quick: bool = False) -> list[Runner]:
 
 
 def started(runners: Sequence[Runner], start: np.ndarray) -> list[Runner]:
-    """The same methods, each from the s of ``start``."""
+    """The same methods, each started from s = ``start``."""
     return [replace(one, call=partial(one.call, start=start)) for one in runners]
 
 
@@ -127,7 +127,7 @@ def race(
     """Run each method on ``model = (likelihood, prior, y)`` until it converges or ``cap`` seconds have passed.
 
     ``best`` is the certified optimum of the bound. A method that shares the bound also stops once it is within a tenth
-    of the smallest distance of ``WITHIN``: nothing more is asked of it. ``repeats``: run a short method several times
+    of the smallest distance of ``WITHIN``. ``repeats``: run a short method several times
     and keep the fastest run, by name.
     """
     entries = []
@@ -155,7 +155,7 @@ def _one(model: tuple[Any, Any, Any], runner: Runner, best: float, cap: float, t
 
 
 def race_table(entries: Sequence[RaceEntry], best: float, caption: str = "") -> Table:
-    """Seconds to come within each distance of ``WITHIN``, and the ratio to the first entry (the dual Newton)."""
+    """Seconds until within each distance of ``WITHIN`` nats, and the ratio to the first entry (dual Newton)."""
     if not entries:
         raise problem("race_table", "no entries", "at least one method")
     header = ["method", "iterations"]
@@ -183,7 +183,7 @@ def race_table(entries: Sequence[RaceEntry], best: float, caption: str = "") -> 
 
 
 def others_table(entries: Sequence[RaceEntry], caption: str) -> Table:
-    """Methods with another objective or a smaller family: what they say of the evidence."""
+    """Evidence by methods with another objective or a smaller family."""
     rows = []
     for entry in entries:
         if not entry.runner.same_bound and entry.solution is not None:
@@ -193,24 +193,24 @@ def others_table(entries: Sequence[RaceEntry], caption: str) -> Table:
 
 
 def methods_table(entries: Sequence[RaceEntry]) -> Table:
-    """The settings of each method, and why one could not run."""
+    """The settings of each method, or why it could not run."""
     rows = [[entry.name, entry.refused or entry.runner.settings] for entry in entries]
     return Table(["method", "settings"], rows, "The methods")
 
 
 def race_lines(entries: Sequence[RaceEntry], column: str = "elbo") -> list[tuple[str, Any, Any, Any]]:
-    """The traces of those that ran, as ``plots.plot_race`` takes them."""
+    """The traces of the methods that ran, for ``plots.plot_race``."""
     traces = [(entry.name, entry.solution.trace) for entry in entries if entry.solution is not None]
     return [(name, trace["seconds"], trace[column], trace["iteration"]) for name, trace in traces]
 
 
 def finishers(entries: Sequence[RaceEntry]) -> list[Solution]:
-    """The solutions of the methods of this bound that were not capped."""
+    """The solutions of the methods with this bound that did not reach the time limit."""
     return [e.solution for e in entries if e.runner.same_bound and e.solution is not None and not e.capped]
 
 
 def race_numbers(entries: Sequence[RaceEntry], best: float) -> list[dict[str, Any]]:
-    """The same for json, with the traces."""
+    """The results for json, with the traces."""
     out = []
     for entry in entries:
         item: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""``fenchel reproduce``: run experiments one after another, save what each returns, and write one page.
+"""``fenchel reproduce``: run experiments one after another, save their results, and write one page.
 
-An experiment is a module of this package with a function ``run(settings) -> Result``, imported when asked
-for. It fits, measures and draws; it neither prints nor writes. Experiments never run side by side: most of
-what they report is time.
+An experiment is a module of this package with a function ``run(settings) -> Result``, imported when it is
+run. It fits, measures and draws, but neither prints nor writes. Experiments never run in parallel, because
+most of their results are times.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def reproduce(names: Sequence[str], settings: Settings, out: Path, quiet: bool =
     Parameters
     ----------
     names : modules of ``fenchel.paper``
-    settings : how they run; its ``tick`` is replaced by a live display on standard error
+    settings : settings of all experiments; ``tick`` is replaced by a live display on standard error
     out : folder, made if missing
-    quiet : print the path of the report only
+    quiet : print only the path of the report
     """
-    new_figure(1.0, 1.0)  # without matplotlib the sentence comes now, not after an hour
+    new_figure(1.0, 1.0)  # a missing matplotlib gives an error now, not after an hour
     modules = [importlib.import_module(f".{name}", __package__) for name in names]
-    # one thread for all: numpy and scipy bring a BLAS each, and their idle threads would disturb whoever uses both
+    # one BLAS thread, because numpy and scipy each bring a BLAS, whose idle threads would slow each other down
     with threadpool_limits(1):
         began, results, seconds = time.perf_counter(), [], []
         for name, module in zip(names, modules, strict=True):
             start = time.perf_counter()
-            # one display an experiment: what is printed between them reaches standard output
+            # one display for each experiment, so that text printed between them reaches standard output
             with progress_bar(not quiet, [name]) as tick_for:
                 result: Result = module.run(replace(settings, tick=tick_for(name)))
                 result.save(out)
@@ -102,7 +102,7 @@ def _opening(results: Sequence[Result], seconds: Sequence[float], total: float, 
 
 
 def _threads() -> str:
-    """BLAS threads, library by library."""
+    """Number of BLAS threads of each library."""
     named = {f"{p['num_threads']} ({p['internal_api']} {p.get('version') or ''})" for p in threadpool_info()}
     return ", ".join(sorted(named)) or "unknown"
 
@@ -116,23 +116,23 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-# -- What an experiment is given and returns --------------------------------------------------------
+# -- arguments and results of an experiment ----------------------------------------------------------
 Tick = Callable[[str], None]
 
 
 def silent(what: str) -> None:
-    """A ``Tick`` that says nothing."""
+    """A ``Tick`` that does nothing."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How an experiment runs.
+    """Settings of an experiment.
 
-    quick : smaller grids, fewer rivals, short caps: seconds instead of minutes, for a look or a test
+    quick : smaller grids, fewer methods and short time limits, for a test in seconds instead of minutes
     jobs : processes for grids (joblib)
-    cap : seconds a rival may take before it is stopped and reported as ">"
-    seed : of every random choice
-    tick : hears a short line whenever a piece of work ends
+    cap : time limit of each method in seconds; methods that reach it are reported as ">"
+    seed : seed of all random choices
+    tick : called with a short line whenever a piece of work ends
     """
 
     quick: bool = False
@@ -144,9 +144,9 @@ class Settings:
 
 @dataclass
 class Result:
-    """One experiment's outcome.
+    """The result of one experiment.
 
-    numbers : what goes to ``NAME.json``: plain dictionaries, lists, numbers and strings (numpy is converted)
+    numbers : the content of ``NAME.json``: dictionaries, lists, numbers and strings (numpy is converted)
     sections : the experiment's part of the report; each of its pictures is saved as png and svg
     summary : lines for the terminal
     """
@@ -159,11 +159,11 @@ class Result:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The figures of all sections, by the names of their files."""
+        """The figures of all sections by file name."""
         return {picture.file: picture.figure for section in self.sections for picture in section.pictures()}
 
     def save(self, out: Path) -> list[Path]:
-        """Write NAME.json and the figures under ``out``; return what was written."""
+        """Write NAME.json and the figures under ``out``; return the paths."""
         out.mkdir(parents=True, exist_ok=True)
         page = out / f"{self.name}.json"
         page.write_text(json.dumps(plain(self.numbers), indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -191,7 +191,7 @@ def plain(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers were computed with."""
+    """Versions of the software and the machine with which the numbers were computed."""
     import scipy
 
     from .. import __version__
@@ -207,7 +207,7 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def progress_bar(show: bool, titles: Iterable[str]) -> Iterator[Callable[[str], Tick]]:
-    """A live display on standard error, one line an experiment. Yields a function: title -> its tick."""
+    """A live display on standard error with a line for each experiment. Yields a function: title -> its tick."""
     if not show:
         yield lambda title: silent
         return

@@ -5,8 +5,8 @@
     intercept ~ N(0, 10)
 
 The expectation of -log p is exact, so no bound is needed. (v, phi) is the point of a grid with the largest elbo. The
-precision of (x, intercept) is sparse: the dual Newton needs linear time. Rivals that need the covariance get the same
-prior of eta as a dense matrix, which spares them the intercept.
+precision of (x, intercept) is sparse, so that dual Newton needs linear time. Methods that need the covariance have the
+same prior of eta as a dense matrix, without the intercept as a latent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .reproduce import Result, Settings
 
 INTERCEPT_VARIANCE = 10.0
 BAND = 20
-WIDTH = 1.959964  # of a 95 % interval, in standard deviations
+WIDTH = 1.959964  # half width of a 95 % interval, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class VolatilityGrid:
 
     @property
     def best(self) -> tuple[float, float]:
-        """(variance, phi) of the largest elbo."""
+        """(variance, phi) with the largest elbo."""
         i, j = np.unravel_index(int(np.argmax(self.evidence)), self.evidence.shape)
         return float(self.variances[i]), float(self.phis[j])
 
     @property
     def at_edge(self) -> bool:
-        """Whether the best point lies on the border of the grid, so that a better one may lie beyond."""
+        """Whether the best point is on the border of the grid, so that a better one may be outside."""
         i, j = np.unravel_index(int(np.argmax(self.evidence)), self.evidence.shape)
         return i in (0, self.variances.size - 1) or j in (0, self.phis.size - 1)
 
@@ -83,7 +83,7 @@ class VolatilityStudy:
 
     sd, lower, upper : posterior median and 95 % interval of the daily standard deviation exp(eta/2), in percent
     constant : the same likelihood with one variance for all days
-    without_zeros : the fit with the days of no change left out
+    without_zeros : the fit without the days of no change
     """
 
     data: ExchangeRate
@@ -99,12 +99,12 @@ class VolatilityStudy:
 
     @property
     def zeros(self) -> np.ndarray:
-        """Days without a change."""
+        """Mask (N,) of the days without a change."""
         return np.asarray(self.data.returns == 0.0)
 
     @property
     def half_life(self) -> float:
-        """Days until a deviation of the log-variance has halved."""
+        """Half-life of a deviation of the log variance, in days."""
         return float(np.log(0.5) / np.log(self.grid.best[1]))
 
 
@@ -114,12 +114,12 @@ def field(n: int) -> gmrf.MarkovField:
 
 
 def theta(variance: float, phi: float) -> np.ndarray:
-    """The field's own hyperparameters."""
+    """theta of the field."""
     return np.array([0.5 * np.log(variance), 2 * np.arctanh(phi)])
 
 
 def dense(n: int, variance: float, phi: float) -> DenseCovariance:
-    """The same prior of eta as a covariance, in closed form: v phi^|t - t'| + the intercept's variance."""
+    """The same prior of eta as a dense covariance: v phi^|t - t'| + the intercept's variance."""
     lag = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     return DenseCovariance(variance * phi**lag + INTERCEPT_VARIANCE)
 
@@ -143,17 +143,17 @@ def search(y: np.ndarray, variances: np.ndarray, phis: np.ndarray, settings: Set
 
 
 def start_line(y: np.ndarray) -> np.ndarray:
-    """s of the start all methods share: lam equal on all days that have one, and alpha = 1/2 - lam summing to zero.
+    """The common start s: the same lam on all days that have one, and alpha = 1/2 - lam, which sums to zero.
 
-    The days of no change have alpha = 1/2 and no lam. With lam = 1/2 on the others their pull would throw the wide
-    intercept far out, from where most rivals do not come back.
+    The days of no change have alpha = 1/2 and no lam. With lam = 1/2 on the other days, their slopes would move the
+    intercept, whose prior is wide, so far that most methods would not return.
     """
     moved = y != 0.0
     return np.where(moved, np.log(y.size / moved.sum()) - np.log(np.where(moved, y, 1.0) ** 2), 0.0)
 
 
 def runners(prior: DenseCovariance, start: np.ndarray, quick: bool) -> list[Runner]:
-    """The methods, the dual Newton first; those whose name says so work on the dense ``prior``."""
+    """The methods, dual Newton first; those with "dense" in their name use the dense ``prior``."""
     every = started(all_runners(BAND, quick), start)
     sparse = [one for one in every if one.name in (NEWTON, LBFGS, OPPER_WHITE, "Laplace", "EP")]
     dense = [_on_dense(one, prior) for one in every if one.name not in (LBFGS, "Laplace", "EP")]
@@ -161,7 +161,7 @@ def runners(prior: DenseCovariance, start: np.ndarray, quick: bool) -> list[Runn
 
 
 def _on_dense(runner: Runner, prior: DenseCovariance) -> Runner:
-    """The same method on the dense prior, whatever prior it is called with."""
+    """The same method, always with the dense prior."""
 
     def call(likelihood: Any, _: Any, y: Any, **options: Any) -> Solution:
         return runner.call(likelihood, prior, y, **options)
@@ -170,7 +170,7 @@ def _on_dense(runner: Runner, prior: DenseCovariance) -> Runner:
 
 
 def study(settings: Settings) -> VolatilityStudy:
-    """Compute everything; nothing is drawn."""
+    """Compute all results, without figures."""
     data = load_stochvol()
     y, n, likelihood = data.returns, data.returns.size, StochasticVolatility()
     rows, columns = (5, 5) if settings.quick else (11, 11)
@@ -223,7 +223,7 @@ def page(found: VolatilityStudy) -> Result:
             f"variance {variance:.3g}, phi {phi:.4g}, elbo {best:.4f} (relative gap "
             f"{sol.gap / abs(best):.1e}); constant volatility {found.constant.elbo:.4f}",
             f"grid of {grid.evidence.size} certified fits: {grid.iterations} Newton iterations, {grid.seconds:.2f} s",
-            *_told(found.entries, best),
+            *_terminal_lines(found.entries, best),
         ],
         numbers={
             "observations": found.data.returns.size,
@@ -254,13 +254,13 @@ def page(found: VolatilityStudy) -> Result:
 
 
 def _without_zeros(found: VolatilityStudy) -> np.ndarray:
-    """By how much the daily sd would be larger with the days of no change left out (N,)."""
+    """Factor (N,) by which the daily sd would be larger without the days of no change."""
     change = np.asarray(found.without_zeros.posterior.mean) - np.asarray(found.solution.posterior.mean)
     return np.exp(change / 2)
 
 
-def _told(entries: list[RaceEntry], best: float) -> list[str]:
-    """One line a method for the terminal."""
+def _terminal_lines(entries: list[RaceEntry], best: float) -> list[str]:
+    """One line for each method, for the terminal."""
     lines = []
     for entry in entries:
         seconds = entry.seconds_to(best - WITHIN[-1])
@@ -317,7 +317,7 @@ def _grid(found: VolatilityStudy) -> object:
 
 def _race(found: VolatilityStudy) -> object:
     ax = plot_race(race_lines(found.entries), found.solution.elbo)
-    ax.set_ylim(5e-5, 1e5)  # EP begins at the prior, whose elbo is astronomically low
+    ax.set_ylim(5e-5, 1e5)  # EP starts at the prior, whose elbo is extremely low
     return ax.figure
 
 

@@ -154,11 +154,11 @@ def _marginal(part: Slice, d: int, width: float) -> tuple[float, float, float]:
     if d == 0:
         return float(part.log_ratio(np.zeros((1, 0)))[0]), 1.0, 1.0
     once = expected_points(d, first_step(d, width), first_radius(d)) * part.densities
-    found = integrate_latents(part, width, _RETRIES * once)
-    assert found is not None
-    if not np.isfinite(found.width):
-        return found.log_evidence, 0.0, np.inf
-    return found.log_evidence, 1.0 - found.halves, 1.0 + found.halves + found.tail
+    integral = integrate_latents(part, width, _RETRIES * once)
+    assert integral is not None
+    if not np.isfinite(integral.width):
+        return integral.log_evidence, 0.0, np.inf
+    return integral.log_evidence, 1.0 - integral.halves, 1.0 + integral.halves + integral.tail
 
 
 def _outside(panels: list[_Panel], top: float) -> float:

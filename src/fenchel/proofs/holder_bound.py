@@ -95,16 +95,16 @@ def evidence_bounds(solution: ProvableFit, effort: str = "fast") -> EvidenceBoun
     if likelihood.n_predictors > 1:
         return _softmax_bounds(solution, effort)
     observed = observations(solution)
-    found = _flattened(solution, _bound_of(solution, post, observed))
+    bounded = _flattened(solution, _bound_of(solution, post, observed))
     elbo = _log_normaliser(post) + _of_linear_rows(solution, post) + _expected(observed)
     if effort == "high":
-        found = _in_pairs(_refitted(solution, found))
+        bounded = _in_pairs(_refitted(solution, bounded))
     blur = solution.rounding + solution.quadrature
-    lower, upper = max(elbo, solution.elbo) - blur, min(found.upper + blur, largest(likelihood))
+    lower, upper = max(elbo, solution.elbo) - blur, min(bounded.upper + blur, largest(likelihood))
     exponents = np.full(post.predictors.n_observations, np.inf)
     with np.errstate(divide="ignore"):
-        exponents[post.active[found.sites.rows]] = (1.0 / found.w)[found.sites.remainders.groups.of]
-    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found.bound, lower, upper))
+        exponents[post.active[bounded.sites.rows]] = (1.0 / bounded.w)[bounded.sites.remainders.groups.of]
+    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(bounded.bound, lower, upper))
 
 
 @dataclass(frozen=True)
@@ -127,20 +127,22 @@ class _Bounded:
 def _bound_of(solution: ProvableFit, post: Posterior, observed: Observed) -> _Bounded:
     sites = sites_of_fit(post, observed)
     log_Z = _log_normaliser(post) + _of_linear_rows(solution, post) + sites.constant
-    found = bound_sites(sites.remainders, sites.cone, _expected(observed) - sites.constant)
-    return _Bounded(post, observed, sites, log_Z, _rounding_of_normaliser(post, observed), found, found.w)
+    bound = bound_sites(sites.remainders, sites.cone, _expected(observed) - sites.constant)
+    return _Bounded(post, observed, sites, log_Z, _rounding_of_normaliser(post, observed), bound, bound.w)
 
 
-def _flattened(solution: ProvableFit, found: _Bounded) -> _Bounded:
+def _flattened(solution: ProvableFit, bounded: _Bounded) -> _Bounded:
     """The best bound by q with flatter sites, if its own are so steep that rounding spoils the bound."""
-    lost = not np.isfinite(found.upper) or found.bound.error > _LARGE_ERROR
-    if not (lost and found.sites.remainders.several_modes):
-        return found
-    best, lines = found, found.post.factor.predictors.lines(_SAME)
-    steepest = float(np.max(found.observed.lam * to_numpy(found.post.factor.predictors.variance)[:, 0], initial=0.0))
+    lost = not np.isfinite(bounded.upper) or bounded.bound.error > _LARGE_ERROR
+    if not (lost and bounded.sites.remainders.several_modes):
+        return bounded
+    best, lines = bounded, bounded.post.factor.predictors.lines(_SAME)
+    steepest = float(
+        np.max(bounded.observed.lam * to_numpy(bounded.post.factor.predictors.variance)[:, 0], initial=0.0)
+    )
     for largest in (one for one in _FLATTER if one < steepest):
         try:
-            q = flattened(found.post, found.observed, lines, largest)
+            q = flattened(bounded.post, bounded.observed, lines, largest)
             candidate = _bound_of(solution, *q)
         except NotPositiveDefinite:
             continue
@@ -148,60 +150,60 @@ def _flattened(solution: ProvableFit, found: _Bounded) -> _Bounded:
     return best
 
 
-def _refitted(solution: ProvableFit, found: _Bounded) -> _Bounded:
+def _refitted(solution: ProvableFit, bounded: _Bounded) -> _Bounded:
     """Improve the bound by refits of q, as long as it decreases."""
     damping = _DAMPING
     for _ in range(_REFITS):
-        if not np.isfinite(found.upper):
+        if not np.isfinite(bounded.upper):
             break
-        sites, w = found.sites, found.bound.w
+        sites, w = bounded.sites, bounded.bound.w
         moments = TiltedMoments(sites.remainders)
         moments.place(1.0 / w)
         first = sites.rows[sites.remainders.groups.first]
         try:
-            q = refitted(found.post, found.observed, first, w, moments.shape(1.0 / w), damping)
+            q = refitted(bounded.post, bounded.observed, first, w, moments.shape(1.0 / w), damping)
             candidate = _bound_of(solution, *q)
         except NotPositiveDefinite:
-            candidate = found
-        if candidate.upper < found.upper:
-            found = candidate
+            candidate = bounded
+        if candidate.upper < bounded.upper:
+            bounded = candidate
         else:
             damping /= 2.0
-    return found
+    return bounded
 
 
-def _in_pairs(found: _Bounded) -> _Bounded:
+def _in_pairs(bounded: _Bounded) -> _Bounded:
     """The bound with the most correlated sites in pairs, if it is lower."""
-    sites, n = found.sites, found.sites.remainders.n
-    if not (np.isfinite(found.upper) and 1 < n <= _PAIRED) or sites.remainders.several_modes:
-        return found
+    sites, n = bounded.sites, bounded.sites.remainders.n
+    if not (np.isfinite(bounded.upper) and 1 < n <= _PAIRED) or sites.remainders.several_modes:
+        return bounded
     first = sites.rows[sites.remainders.groups.first]
-    factor = found.post.factor
+    factor = bounded.post.factor
     V = to_numpy(factor.covariance()[0])[np.ix_(first, first)]
     S = factor.predictors.row_covariance(first)
     try:
         pairs, cone = pair_up(sites.remainders, S, V, sites.remainders.growth / np.diag(V))
     except np.linalg.LinAlgError:  # two rows are equal up to rounding
-        return found
-    bound = bound_sites(pairs, cone, _expected(found.observed) - sites.constant)
-    if not bound.value < found.bound.value:
-        return found
+        return bounded
+    bound = bound_sites(pairs, cone, _expected(bounded.observed) - sites.constant)
+    if not bound.value < bounded.bound.value:
+        return bounded
     w = np.empty(n)
     for k in range(2):
         own = pairs.members[:, k]
         w[own[own >= 0]] = bound.w[own >= 0]
-    return replace(found, bound=bound, w=w)
+    return replace(bounded, bound=bound, w=w)
 
 
 def _softmax_bounds(solution: ProvableFit, effort: str) -> EvidenceBounds:
     """Bounds for a likelihood with several predictors, with one site for each observation."""
-    value, found, seen = softmax_bound(solution, effort)
+    value, bound, seen = softmax_bound(solution, effort)
     blur = solution.rounding + solution.quadrature
     lower, upper = solution.elbo - blur, min(value + blur, largest(solution.likelihood))
     exponents = np.full(solution.posterior.predictors.n_observations, np.inf)
     with np.errstate(divide="ignore"):
-        exponents[seen] = 1.0 / found.w
-    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(found, lower, upper))
+        exponents[seen] = 1.0 / bound.w
+    return EvidenceBounds(lower, upper, upper - lower, exponents, _status(bound, lower, upper))
 
 
 @dataclass(frozen=True)
@@ -316,16 +318,16 @@ def rounded_range(lower: float, upper: float) -> tuple[str, str]:
     return f"{np.floor(lower / unit) * unit:.{places}f}", f"{np.ceil(upper / unit) * unit + 0.0:.{places}f}"
 
 
-def _status(found: SiteBound, lower: float, upper: float) -> str:
-    if not np.isfinite(found.value):
+def _status(bound: SiteBound, lower: float, upper: float) -> str:
+    if not np.isfinite(bound.value):
         but = "" if np.isinf(upper) else " except 0, the maximum for a probability"
         return (
             f"no upper bound{but}: the inequality allows no exponents for the sites of q at which all "
             f"integrals are finite and below {HOPELESS:,.0f} nats, as is common if the likelihood is not "
             "log-concave; corrected() has an estimate"
         )
-    search = f"the last stage of their search gained {max(found.gain, 0.0):.1g}"
-    if not np.isfinite(found.gain):
+    search = f"the last stage of their search gained {max(bound.gain, 0.0):.1g}"
+    if not np.isfinite(bound.gain):
         search = "their search ended early"
-    how = "proved by a Cholesky with a margin for its rounding" if found.proved else "allowed in double precision only"
-    return f"{range_in_words(lower, upper)}; {found.w.size} exponents, {how}, {search}; integrals add {found.error:.1g}"
+    how = "proved by a Cholesky with a margin for its rounding" if bound.proved else "allowed in double precision only"
+    return f"{range_in_words(lower, upper)}; {bound.w.size} exponents, {how}, {search}; integrals add {bound.error:.1g}"

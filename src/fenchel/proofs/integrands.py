@@ -27,11 +27,11 @@ class GroupIntegrand:
     """The likelihood with groups integrated out, as a function of all other latents."""
 
     def __init__(self, collapsed: Collapsed, width: float = 1e-3, work: float = np.inf) -> None:
-        found = collapsed._found
-        self._problem, self._state = found.problem, found.state
-        self._integrals = found.problem.integrals
-        self.dimension = found.state.mean.size
-        self._nodes, self._shift, self.error = self._chosen(found.placed, width, work)
+        fit = collapsed._found
+        self._problem, self._state = fit.problem, fit.state
+        self._integrals = fit.problem.integrals
+        self.dimension = fit.state.mean.size
+        self._nodes, self._shift, self.error = self._chosen(fit.placed, width, work)
         self.densities = self._densities(self._nodes)
 
     def _densities(self, nodes: Nodes) -> float:

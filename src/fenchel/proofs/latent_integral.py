@@ -280,18 +280,18 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
     radius = first_radius(d)
     first, step = first_step(d, width), affordable_step(d, integrand.densities, width, work)
     mean, root = np.zeros(d), np.eye(d)
-    found: LatticeSum | None = None
+    best: LatticeSum | None = None
     before: LatticeSum | None = None
     for _ in range(_TRIES):
         cost = expected_points(d, step, radius) * integrand.densities
-        if spent + cost > work and found is not None:
+        if spent + cost > work and best is not None:
             break
-        begins = found is None
+        begins = best is None
         result = lattice_sum(integrand if begins else Moved(integrand, mean, root), step, radius)
         spent += cost
-        found = result if found is None else _better(found, _consistent(before, result))
+        best = result if best is None else _better(best, _consistent(before, result))
         before = result
-        if found.width - 2.0 * integrand.error <= width:
+        if best.width - 2.0 * integrand.error <= width:
             break
         if begins or not result.tail < _FAR_OFF:  # centre the next lattices at the posterior
             spread = np.linalg.cholesky(result.covariance + 1e-12 * np.eye(d))
@@ -303,7 +303,7 @@ def integrate_latents(integrand: Integrand, width: float, work: float) -> Lattic
             radius *= _WIDER
         if not result.halves < 0.3 * width:
             step = max(step / _FINER, _NARROWEST)
-    return found
+    return best
 
 
 def _consistent(before: LatticeSum | None, result: LatticeSum) -> LatticeSum:
@@ -315,11 +315,11 @@ def _consistent(before: LatticeSum | None, result: LatticeSum) -> LatticeSum:
     return result if apart <= stated else replace(result, halves=max(result.halves, apart))
 
 
-def _better(found: LatticeSum, result: LatticeSum) -> LatticeSum:
+def _better(best: LatticeSum, result: LatticeSum) -> LatticeSum:
     """The sum with the narrower evidence, with the elbo of q, which only sums in units of q have."""
-    if not result.width < found.width:
-        return found
-    return replace(result, elbo=found.elbo, elbo_error=found.elbo_error, outside=found.outside)
+    if not result.width < best.width:
+        return best
+    return replace(result, elbo=best.elbo, elbo_error=best.elbo_error, outside=best.outside)
 
 
 def first_radius(d: int) -> float:

@@ -65,8 +65,8 @@ class LatticeMoments(TiltedMoments):
         d, value, error = self.dimension, np.empty(self.n), np.empty(self.n)
         work = _RETRIES * expected_points(d, first_step(d, _WIDTH), first_radius(d))
         for k in range(self.n):
-            found = integrate_latents(_SiteIntegrand(self.sites, k, float(p[k])), _WIDTH, work)
-            value[k] = np.inf if found is None else found.log_evidence
-            error[k] = 0.0 if found is None else found.upper - found.log_evidence
+            integral = integrate_latents(_SiteIntegrand(self.sites, k, float(p[k])), _WIDTH, work)
+            value[k] = np.inf if integral is None else integral.log_evidence
+            error[k] = 0.0 if integral is None else integral.upper - integral.log_evidence
         second = np.full(self.n, float(d))
         return value, error + self._rounding(np.arange(self.n), np.abs(value) + second, second)

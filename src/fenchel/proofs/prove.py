@@ -83,16 +83,16 @@ class Proof:
             assert self.rows is not None
             alone, direction = self.rows.seen(new, variance)
             integrand = self.rows
-        found = event_bounds(mean, sd, low, high, kl, outside)
+        bounds = event_bounds(mean, sd, low, high, kl, outside)
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = np.column_stack([(low - mean) / sd, (high - mean) / sd])
         places = [(k, float(ends[k, 0]), float(ends[k, 1])) for k in np.flatnonzero(alone & (sd > 0.0))]
         if sum(range_cost(integrand, start, end, _RATIO_WIDTH) for _, start, end in places) > self.work:
-            return found
+            return bounds
         for k, start, end in places:
             least, most = range_bounds(integrand, direction[k], start, end, _RATIO_WIDTH)
-            found.lower[k], found.upper[k] = max(found.lower[k], least), min(found.upper[k], most)
-        return found
+            bounds.lower[k], bounds.upper[k] = max(bounds.lower[k], least), min(bounds.upper[k], most)
+        return bounds
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def event_bounds(
 def prove(solution: ProvableFit, effort: str = "fast", groups: Collapsed | None = None) -> Proof:
     """The best proof at an effort; ``groups``: the posterior with groups integrated out, if it is already computed."""
     choice("evidence_bounds", "effort", effort, tuple(_WORK))
-    found = integral_proof(solution, _WIDTH[effort], _WORK[effort], groups)
-    return Proof(evidence_bounds(solution, effort)) if found is None else found
+    proof = integral_proof(solution, _WIDTH[effort], _WORK[effort], groups)
+    return Proof(evidence_bounds(solution, effort)) if proof is None else proof
 
 
 def cheap_proof(solution: ProvableFit, groups: Collapsed | None = None) -> Proof | None:
@@ -150,21 +150,21 @@ def integral_proof(solution: ProvableFit, width: float, work: float, groups: Col
         integrand = GroupIntegrand(groups, width, work) if groups.n_rest <= MOST_LATENTS else None
     elif solution.posterior.active.size <= work:
         integrand = rows = row_integrand(solution, MOST_LATENTS)
-    found = None if integrand is None else integrate_latents(integrand, width, work)
-    if found is None or not np.isfinite(found.width):
+    integral = None if integrand is None else integrate_latents(integrand, width, work)
+    if integral is None or not np.isfinite(integral.width):
         return None
-    bounds = _bounds(solution, found, groups)
-    rest_kl = np.inf if groups is None else found.kl - (found.upper - bounds.upper)
-    return Proof(bounds, groups, rest_kl, found.outside, 0.5 * work, rows)
+    bounds = _bounds(solution, integral, groups)
+    rest_kl = np.inf if groups is None else integral.kl - (integral.upper - bounds.upper)
+    return Proof(bounds, groups, rest_kl, integral.outside, 0.5 * work, rows)
 
 
-def _bounds(solution: ProvableFit, found: LatticeSum, groups: Collapsed | None) -> EvidenceBounds:
+def _bounds(solution: ProvableFit, integral: LatticeSum, groups: Collapsed | None) -> EvidenceBounds:
     blur = solution.rounding + solution.quadrature
-    lower, upper = max(found.lower, solution.elbo - blur), min(found.upper, largest(solution.likelihood))
+    lower, upper = max(integral.lower, solution.elbo - blur), min(integral.upper, largest(solution.likelihood))
     kl = upper - solution.elbo + blur
     over = "" if groups is None else f", the effects of {groups.n_groups} groups integrated out"
     status = (
-        f"{range_in_words(lower, upper)}; a sum over {found.n_points} points of few latents{over}, whose "
-        f"error is at most {found.width:.1g} nats"
+        f"{range_in_words(lower, upper)}; a sum over {integral.n_points} points of few latents{over}, whose "
+        f"error is at most {integral.width:.1g} nats"
     )
     return EvidenceBounds(lower, upper, kl, np.ones(solution.posterior.predictors.n_observations), status)

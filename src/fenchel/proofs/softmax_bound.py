@@ -79,8 +79,8 @@ class _BoundedSoftmax:
     value: float
 
 
-def _value(found: _BoundedSoftmax) -> float:
-    return found.value
+def _value(bounded: _BoundedSoftmax) -> float:
+    return bounded.value
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class _Softmax:
 
     def bound(self, q: Sites) -> _BoundedSoftmax:
         sites, cone, log_Z, lost = softmax_sites(self.likelihood, self.rows, self.times, self.mt, self.S, q)
-        found = bound_sites(sites, cone, self.elbo - log_Z)
-        return _BoundedSoftmax(q, sites, found, log_Z + lost + found.value)
+        bound = bound_sites(sites, cone, self.elbo - log_Z)
+        return _BoundedSoftmax(q, sites, bound, log_Z + lost + bound.value)
 
     def refitted(self, best: _BoundedSoftmax) -> _BoundedSoftmax:
         """Improve the bound by refits of q, as long as it decreases."""
@@ -115,11 +115,11 @@ class _Softmax:
                 damping /= 2.0
         return best
 
-    def _step(self, found: _BoundedSoftmax, d: float) -> Sites:
-        (alpha, Lam), sites, w = found.q, found.sites, found.bound.w[:, None, None]
+    def _step(self, bounded: _BoundedSoftmax, d: float) -> Sites:
+        (alpha, Lam), sites, w = bounded.q, bounded.sites, bounded.bound.w[:, None, None]
         moments = TiltedMoments(sites) if sites.dimension <= 3 else LatticeMoments(sites)
-        moments.place(1.0 / found.bound.w)
-        centre, spread = moments.shape(1.0 / found.bound.w)
+        moments.place(1.0 / bounded.bound.w)
+        centre, spread = moments.shape(1.0 / bounded.bound.w)
         A, h = sites.A, sites.h
         before = np.linalg.inv(A @ np.swapaxes(A, 1, 2))
         after = np.linalg.inv(A @ spread @ np.swapaxes(A, 1, 2))

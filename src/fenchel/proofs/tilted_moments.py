@@ -299,11 +299,11 @@ class TiltedMoments:
             return value, error
         for some in _blocks(np.arange(self.n), _AT_ONCE // _SITES_AT_ONCE):
             here = self.sites.remainder(some, np.zeros((some.size, 1, 1)))[:, 0]
-            found, off, square = panel_integrals(partial(at, some), [edges[k] for k in some])
-            if not (found / p[some] - here < HOPELESS).all():  # one such site prevents a bound
+            log_integral, off, square = panel_integrals(partial(at, some), [edges[k] for k in some])
+            if not (log_integral / p[some] - here < HOPELESS).all():  # one such site prevents a bound
                 return np.full(self.n, np.inf), np.zeros(self.n)
-            off += self._rounding(some, np.abs(found) + square, square)
-            value[some], error[some] = found, off + rounded[some] + _TAIL
+            off += self._rounding(some, np.abs(log_integral) + square, square)
+            value[some], error[some] = log_integral, off + rounded[some] + _TAIL
         return value, error
 
     def _remainders(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""The methods the paper is compared with, on the same problem, the same start and the same clock.
+"""The methods with which the paper is compared, on the same problem, from the same start and timed alike.
 
 Each takes the same ``(likelihood, prior, y)`` as ``infer`` and returns the same ``Solution``. Its elbo is the value of
-the same float64 objective at its own q, and judging it does not count as its time. They work in dense latents on the
-host. Options of ``infer`` are passed on; every other option is one of the method's own class.
+the same float64 objective at its own q; the time of this evaluation is not counted. They use dense latents on the
+host. Options of ``infer`` are passed on; all other options are those of the method's class.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""What every rival shares: the latents it works in, a posterior by its mean and root, and how its q is judged.
+"""Common parts of all rivals: whitened latents, a posterior from its mean and root, and the evaluation of a q.
 
 A rival works in whitened latents z = mu + R u, u ~ N(0, I), eta = mt + X u, X = W R. The prior's own mean
-may be shifted by observations without curvature; the problem has done that in ``mt``. All is dense and on
-the host: these methods need all of Sigma. A q that need not have the form of the dual's is given by its
+may be shifted by observations without curvature; ``mt`` of the problem includes this. All is dense and on
+the host, because these methods need all of Sigma. A q that does not have the form of the dual is given by its
 mean and a root of its covariance:
 
     u ~ N(mean, U U'),   Cov[z] = G G',  G = R U
 
 The blocks' roots are independent, or share their columns (``joint``): then the predictors of one
-observation, independent a priori, are correlated under q. Whatever led to q, it is judged by the paper's
+observation, independent a priori, are correlated under q. Every q is evaluated by the paper's
 objective:
 
     P = -KL[q || p] - sum_n f_n(h_n, rho_n)                              eq:primal-problem
     D at s_hat(h, rho), where f is reached, bounds every q from above:   gap = D - P
 
-A method that searches a smaller family, or something else, says so in ``certificate`` and ``measure``.
+A method with a smaller family or another objective says so in ``certificate`` and ``measure``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Geometry:
         return all(_invertible(R) for R in self.R)
 
     def need_proper(self, what: str) -> None:
-        """Refuse a singular Sigma, under which ``what`` does not exist."""
+        """Raise an error if Sigma is singular, so that ``what`` does not exist."""
         if not self.proper:
             raise refusal(
                 self.where,
@@ -255,10 +255,10 @@ class ExplicitPosterior(Posterior):
         )
 
 
-# -- How a q is judged ---------------------------------------------------------------------------------
+# -- evaluation of a q ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Expected:
-    """sum f at (h, rho) with its slopes: df/dh = alpha, df/drho = lam / 2, both weighted."""
+    """Weighted sum of f at (h, rho) with its derivatives df/dh = alpha and df/drho = lam / 2."""
 
     s: np.ndarray
     alpha: np.ndarray
@@ -267,7 +267,7 @@ class Expected:
 
 
 def expected(problem: Problem, h: Array, rho: Array, near: Array) -> Expected:
-    """The expected loss of q and its slopes, by the site's own maximum (eq:conjugate); ``near`` is any s."""
+    """The expected loss of q and its derivatives, from the maximum over the site (eq:conjugate); ``near`` is any s."""
     dual, rows, w = problem.dual, problem.rows, problem.weight
     s = dual.maximiser(h, rho, near, rows)
     site = dual.site(s, rows)
@@ -277,15 +277,15 @@ def expected(problem: Problem, h: Array, rho: Array, near: Array) -> Expected:
 
 
 class Candidate:
-    """One q at the judges' table.
+    """One q with its elbo and gap.
 
     Parameters
     ----------
     h, rho : arrays (N, C)
-        Its predictors' means and variances.
+        Means and variances of its predictors.
     kl : float
         KL[q || p], p the prior shifted by the observations without curvature.
-    make_posterior : called when the posterior is asked for
+    make_posterior : function that makes the posterior when it is read
     """
 
     certificate, measure = "duality", "relative gap"
@@ -310,7 +310,7 @@ class Candidate:
 
     @cached_property
     def dual(self) -> float:
-        """No Gaussian does better under this bound."""
+        """Upper bound on the elbo of every Gaussian under this bound."""
         return self.elbo + self.gap
 
     @cached_property
@@ -335,7 +335,7 @@ class Candidate:
 
 
 def explicit(geometry: Geometry, u: np.ndarray, U: Callable[[], list[np.ndarray]], joint: bool = False) -> Callable:
-    """A ``make_posterior`` for a mean u and roots U (made when asked for)."""
+    """A ``make_posterior`` for a mean u and roots U, which are computed when the posterior is read."""
     return lambda candidate: ExplicitPosterior(geometry, u, U(), candidate.sites(), joint)
 
 
@@ -349,7 +349,7 @@ def dual_form(problem: Problem, factor: Factor, beta: Array, lam: Array, margina
     return make
 
 
-# -- How a method runs -------------------------------------------------------------------------------
+# -- running a method -------------------------------------------------------------------------------
 Iterates = Iterable[tuple[Callable[[], Candidate], float]]  # how the q of an iterate is made, and its step
 
 
@@ -407,10 +407,10 @@ class BoundSurface(Landscape[V]):
 
 
 def starts(point: DualPoint) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(alpha, lam) a primal method may begin at: a good start of the dual can be a poor q.
+    """Starts (alpha, lam) for a primal method, because a good start for the dual can be a poor q.
 
-    The dual's start; the prior's mean with its variances; nearly the prior itself; and, when observations without
-    curvature (returns of zero) pull the mean, a common alpha that pulls as much the other way.
+    They are the start of the dual, the prior mean with its variances, nearly the prior, and, if observations without
+    curvature (returns of zero) shift the mean, a common alpha with the opposite shift.
     """
     alpha, lam = np.asarray(point.alpha), np.asarray(point.lam)
     out = [(alpha, lam), (0.0 * alpha, lam), (0.0 * alpha, 1e-3 * lam)]
@@ -421,7 +421,7 @@ def starts(point: DualPoint) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def climb(surface: BoundSurface[V], point: DualPoint, memory: int, stopping: Stopping) -> Outcome:
-    """L-BFGS with Wolfe steps from the best of ``starts`` until ``stopping`` ends it."""
+    """Run L-BFGS with Wolfe steps from the best of ``starts`` until ``stopping`` ends it."""
     x = min((surface.start(*pair) for pair in starts(point)), key=lambda x: surface.value(surface.at(x)))
     places = ((partial(surface.judged, place), step) for place, step in descend(surface, x, memory))
     return iterate(places, stopping, "the line search stalled")

@@ -19,8 +19,8 @@ Expectation propagation has Gaussian sites whose moments match the likelihood's,
     tilted  N(eta; m, v) p(y|eta):   its mean and variance give the new site
     log p(y) ~ sum c_n + log int N(eta; mt, S) exp(nu'eta - eta' T eta/2)
 
-A fixed point is no optimum of anything, so nothing guarantees one: the damping falls when the mismatch
-grows, and a run that does not settle says so. Log-concave likelihoods with one predictor an observation.
+A fixed point is not the optimum of an objective and need not exist. The damping is reduced when the mismatch
+grows, and a run without convergence says so. For log-concave likelihoods with one predictor per observation.
 (Minka 2001; the parallel schedule of van Gerven et al. 2010.)
 """
 
@@ -63,9 +63,9 @@ class ModeCandidate(Candidate):
 
 
 class LaplaceSolver(Solver):
-    """Laplace's approximation, by Newton's method with a line search.
+    """Laplace's approximation by Newton's method with a line search.
 
-    ``sol.log_evidence`` is Laplace's estimate, which is no bound; ``converged`` says that the mode was found, to
+    ``sol.log_evidence`` is Laplace's estimate, which is not a bound; ``converged`` says that the mode was found, to
     ``tol`` in the log posterior density.
     """
 
@@ -127,7 +127,7 @@ class Hill(ABC):
 
 
 class ScalarHill(Hill):
-    """One predictor an observation: x is a, with h = mt - S a."""
+    """With one predictor for each observation: x is a, where h = mt - S a."""
 
     def __init__(self, problem: Problem, start: DualPoint) -> None:
         super().__init__(problem, start)
@@ -167,7 +167,7 @@ class ScalarHill(Hill):
 
 
 class JointHill(Hill):
-    """Several predictors an observation: x is u, all blocks together."""
+    """With several predictors for each observation: x is u of all blocks together."""
 
     def __init__(self, problem: Problem, start: DualPoint) -> None:
         super().__init__(problem, start)
@@ -239,7 +239,7 @@ _GENTLEST = 0.02
 
 
 class SettlingCandidate(Candidate):
-    """q of one sweep."""
+    """The q of one sweep."""
 
     certificate, measure = "none: moments match", "mismatch of moments"
     mismatch: float
@@ -255,7 +255,7 @@ class SettlingCandidate(Candidate):
 
 
 class MomentSites:
-    """Sites nu, tau (N,) and what they imply."""
+    """Sites nu, tau (N,) with the q, the cavities and the tilted moments that follow from them."""
 
     def __init__(self, problem: Problem, nu: np.ndarray, tau: np.ndarray) -> None:
         self.problem, self.nu, self.tau = problem, nu, tau

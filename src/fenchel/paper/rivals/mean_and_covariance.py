@@ -1,4 +1,4 @@
-"""The primal itself: the bound maximised over the mean and the covariance of q, by L-BFGS.
+"""Methods for the primal: maximise the bound over the mean and the covariance of q by L-BFGS.
 
     max_{m, V}  -KL[q || p] - sum_n f_n(h_n, rho_n)                                     eq:primal-problem
 
@@ -107,7 +107,7 @@ class MeanFactorPoint:
         return self.u + self.surface.geometry.adjoint(self.loss.alpha)
 
     def _by_part(self) -> Iterator[tuple[CovarianceBlock, Any, np.ndarray]]:
-        """Each part, what its evaluation left behind, and its lam."""
+        """Each part, the stored state of its evaluation, and its lam."""
         lam = [np.asarray(part) for part in self.surface.geometry.blocks.split(self.loss.lam)]
         return zip(self.surface.parts, self.states, lam, strict=True)
 
@@ -117,7 +117,7 @@ class MeanFactorPoint:
         return np.concatenate([self.mean_slope, *slopes])
 
     def shortfall(self) -> float:
-        """How much another q of this family could gain, at most."""
+        """Upper bound on the gain by another q of this family."""
         each = [part.shortfall(state, lam) for part, state, lam in self._by_part()]
         return 0.5 * float(self.mean_slope @ self.mean_slope) + float(sum(each))
 
@@ -169,7 +169,7 @@ class Member(Candidate):
 
 # -- ways to write a covariance as a flat vector ---------------------------------------------------------
 class CovarianceBlock(ABC):
-    """One block's covariance. ``size`` numbers; ``state`` is what an evaluation leaves behind."""
+    """The covariance of one block as ``size`` numbers; ``state`` is the stored result of an evaluation."""
 
     size: int
 
@@ -187,7 +187,7 @@ class CovarianceBlock(ABC):
 
     @abstractmethod
     def shortfall(self, state: Any, lam: np.ndarray) -> float:
-        """The strong-concavity bound's share of this covariance."""
+        """The part of the strong-concavity bound for this covariance."""
 
     @abstractmethod
     def root(self, state: Any) -> np.ndarray:
@@ -279,7 +279,7 @@ class FullMatrix(CovarianceBlock):
 class BandFactor(CovarianceBlock):
     """C with C_ij = 0 unless 0 <= i - j <= width, in the latents z themselves: F = W, P = Sigma^-1.
 
-    width 0 is mean field. Rows are scaled to a P with unit diagonal, so that all variables are of order one. Held as
+    Width 0 is mean field. Rows are scaled to a P with unit diagonal, so that all variables are of order one. Stored as
     diagonals: c[k, j] = C[j + k, j].
     """
 

@@ -7,7 +7,7 @@ Opper and Archambeau (2009) maximise the primal over (m, lam), with V in the for
     dP/dm = -Sigma^-1 (m - mu) - W' df/dh,    dP/dlam = (Vt o Vt)(df/drho - lam/2)
 
 L + N variables, not concave in lam. lam is varied itself, by feasible steps, or as log lam: zero is no
-barrier here, and a search in lam can jam at it when it begins far from the optimum. The mean's coordinates
+barrier here, and a search in lam can get stuck there if it starts far from the optimum. The mean's coordinates
 are the paper's m (``"latent"``), the authors' own m = mu - Sigma W' a (``"dual"``), or m = mu + R u with
 R R' = Sigma (``"white"``), in which L-BFGS does best.
 
@@ -18,8 +18,8 @@ Coordinate ascent (Khan, Mohamed and Murphy 2012) takes one lam_n at a time, by 
     mean    maximised at these variances
 
 A fixed point has lam = 2 df/drho and alpha = df/dh in every coordinate: it minimises the dual along each of
-them, and the dual is smooth and convex, so it is the optimum. Written for N = L and W = I; here W may be
-anything, in predictor space. The sweep is sequential by nature: N updates of N^2 numbers each.
+them, and the dual is smooth and convex, so it is the optimum. The paper has N = L and W = I; here W may be
+any design, in predictor space. The sweep is inherently sequential: N updates of N^2 numbers each.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class CoordinateAscent(Solver):
     ) -> Iterator[tuple[Callable[[], Candidate], float]]:
         problem, step = geometry.problem, 0.0
         while True:
-            factor = problem.predictors.at(lam)  # afresh after each sweep: rounding does not pile up
+            factor = problem.predictors.at(lam)  # computed again, so that rounding does not accumulate
             h, rho = geometry.predictors_at(u), np.asarray(factor.variance)
             kl = 0.5 * (factor.log_det - float(np.sum(lam * rho)) + float(u @ u))
             make = explicit(geometry, u, partial(precision_roots, geometry, lam))
@@ -209,7 +209,7 @@ class CoordinateAscent(Solver):
 
 
 class OnceJudged:
-    """Makes a candidate when called, and keeps it."""
+    """A function that makes a candidate when called, and stores it."""
 
     candidate: Candidate
 
@@ -222,7 +222,7 @@ class OnceJudged:
 
 
 def sweep(problem: Problem, covariances: list[np.ndarray], h: np.ndarray, lam: np.ndarray) -> np.ndarray:
-    """One pass over all observations at fixed means; ``covariances`` are used up."""
+    """One pass over all observations at fixed means; ``covariances`` are overwritten."""
     dual, blocks = problem.dual, problem.predictors.blocks  # type: ignore[attr-defined]
     V = [np.asfortranarray(block) for block in covariances]
     width = [len(group) for group in blocks.groups]
@@ -256,7 +256,7 @@ def sweep(problem: Problem, covariances: list[np.ndarray], h: np.ndarray, lam: n
 
 
 def _root(excess: Any, old: float) -> float:
-    """excess has slope at least 1, so its value at ``old`` brackets the root, up to rounding."""
+    """Root of ``excess``, whose slope is at least 1, so that its value at ``old`` brackets the root up to rounding."""
     value = excess(old)
     if abs(value) <= 1e-14 * max(old, 1e-300):
         return old
@@ -290,7 +290,7 @@ class MeanSurface(Landscape[tuple[np.ndarray, Expected]]):
 
 
 def best_mean(geometry: Geometry, u: np.ndarray, rho: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """u at these variances, to 1e-3 of what the slope at the start still promised, or 200 steps."""
+    """u at these variances, to 1e-3 of the gain predicted at the start, or 200 steps."""
     surface, asked = MeanSurface(geometry, rho, near), np.inf
     for n, (point, _) in enumerate(descend(surface, u)):
         u = point[0]
