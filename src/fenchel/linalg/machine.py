@@ -46,7 +46,7 @@ _before: list[int] = []  # thread counts of each library before the first of the
 @cache
 def libraries() -> Any:
     """threadpoolctl's controller of the BLAS libraries that numpy and scipy have loaded."""
-    import scipy.linalg.blas  # load it before libraries are counted
+    import scipy.linalg.blas  # noqa: F401  loaded before libraries are counted
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
