@@ -91,8 +91,8 @@ class SharedCells:
 
     def gap_bound(self, rho: np.ndarray, g: np.ndarray) -> np.ndarray | None:
         """An upper bound of the gap, if the likelihood's bound has a cheap one."""
-        found: Any = self.bound.gap_bound(self.read(g, self.potentials), self.read(rho, self.predictors), self.rows)
-        return found
+        gaps: Any = self.bound.gap_bound(self.read(g, self.potentials), self.read(rho, self.predictors), self.rows)
+        return gaps
 
     def take(self, some: np.ndarray) -> SharedCells:
         """The cells of selected rows of the table."""

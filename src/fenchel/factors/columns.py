@@ -246,14 +246,14 @@ def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str
     ('blue', 'green', 'red')
     """
     cells = split(X, where)
-    found = readings(cells, wanted(likelihood, [part.name for part in cells], where), where)
-    named = [levels_of(part, reading, where) for part, reading in zip(cells, found)]
+    column_readings = readings(cells, wanted(likelihood, [part.name for part in cells], where), where)
+    named = [levels_of(part, reading, where) for part, reading in zip(cells, column_readings)]
     if bound == "exact" and any(word_of(kind) == "multinomial" for kind, _ in named):
         bound = "tilted"
     parts = [_encode(part, kind, levels, where) for part, (kind, levels) in zip(cells, named)]
     columns = tuple(
         Column(part.name, begun(kind, codes, len(levels), bound), levels, part.dtype, reading.why, reading.guessed)
-        for part, codes, reading, (kind, levels) in zip(cells, parts, found, named)
+        for part, codes, reading, (kind, levels) in zip(cells, parts, column_readings, named)
     )
     values = _stack(parts, cells)
     _check(columns, values, where)
@@ -442,12 +442,12 @@ def _levels(cells: RawColumn, where: str) -> tuple[Any, ...]:
             raise problem(where, f"column {cells.name!r} has an infinite cell", "finite numbers")
         return tuple(np.unique(cells.seen).tolist())
     try:
-        found = list(set(cells.seen.tolist()))
+        distinct = list(set(cells.seen.tolist()))
     except TypeError:
         odd = next((type(cell).__name__ for cell in cells.seen if type(cell).__hash__ is None), "list")
         got = f"column {cells.name!r} has a {odd} in a cell"
         raise problem(where, got, "numbers or labels such as text") from None
     try:
-        return tuple(sorted(found))
+        return tuple(sorted(distinct))
     except TypeError:
-        return tuple(sorted(found, key=lambda level: (type(level).__name__, str(level))))
+        return tuple(sorted(distinct, key=lambda level: (type(level).__name__, str(level))))

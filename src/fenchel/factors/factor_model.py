@@ -206,8 +206,8 @@ class FactorModel:
         """Refuse parameters of another model, since the fits rely on their shapes."""
         shapes = np.shape(p.loadings), np.shape(p.offset)
         kinds = [(type(own), own.n_predictors, own.theta.size) for own in p.likelihoods]
-        mine = [(type(own), own.n_predictors, own.theta.size) for own in self.likelihoods]
-        if shapes != ((self.n_predictors, self.n_components), (self.n_predictors,)) or kinds != mine:
+        own_kinds = [(type(own), own.n_predictors, own.theta.size) for own in self.likelihoods]
+        if shapes != ((self.n_predictors, self.n_components), (self.n_predictors,)) or kinds != own_kinds:
             got = f"loadings of shape {shapes[0]}, offsets of shape {shapes[1]} and {len(kinds)} likelihoods"
             raise problem("FactorModel", got, f"those of {self.n_columns} columns and {self.n_components} factors")
 
@@ -244,15 +244,15 @@ class FactorModel:
         back = small.doubled(small.pairs(p.loadings)).T
 
         def work(rows: slice, begin: Any) -> RowFits:
-            found = self.solve(values[rows], p, begin, tol)
-            h, rho, ended = found.mean @ p.loadings.T + p.offset, found.V @ back, (found.n_iter, found.converged)
-            return RowFits(found.mean, small.unpack(found.V), h, rho, found.elbo, found.gap, *ended, [found.s])
+            fits = self.solve(values[rows], p, begin, tol)
+            h, rho, ended = fits.mean @ p.loadings.T + p.offset, fits.V @ back, (fits.n_iter, fits.converged)
+            return RowFits(fits.mean, small.unpack(fits.V), h, rho, fits.elbo, fits.gap, *ended, [fits.s])
 
-        found = self.by_stretch(values, start, work)
+        fits = self.by_stretch(values, start, work)
         names = ("mean", "covariance", "h", "rho", "elbo", "gap")
-        arrays = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
-        n_iter, converged = max(one.n_iter for one in found), all(one.converged for one in found)
-        return RowFits(n_iter=n_iter, converged=converged, start=[s for one in found for s in one.start], **arrays)
+        arrays = {name: np.concatenate([getattr(one, name) for one in fits]) for name in names}
+        n_iter, converged = max(one.n_iter for one in fits), all(one.converged for one in fits)
+        return RowFits(n_iter=n_iter, converged=converged, start=[s for one in fits for s in one.start], **arrays)
 
     def evidence(
         self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8, max_iter: int = 200
@@ -260,12 +260,12 @@ class FactorModel:
         """The evidence bound of the whole table, and its gradient."""
 
         def work(rows: slice, begin: Any) -> TableFit:
-            found = self.solve(values[rows], p, begin, tol, max_iter)
-            pooled = small.unpack(found.lam.T @ found.V)
-            second = pooled + small.unpack(found.lam.T @ small.pairs(found.mean))
-            W = design_slope(found.alpha, found.mean, pooled, p.loadings)
-            b = np.where(self.of_predictors(self.ordered), 0.0, -found.alpha.sum(axis=0))
-            own, ended = np.concatenate([np.zeros(0), *found.slopes()]), (found.n_iter, found.converged)
-            return TableFit(found.total, found.off, W, b, own, second, *ended, [found.s], tol)
+            fits = self.solve(values[rows], p, begin, tol, max_iter)
+            pooled = small.unpack(fits.lam.T @ fits.V)
+            second = pooled + small.unpack(fits.lam.T @ small.pairs(fits.mean))
+            W = design_slope(fits.alpha, fits.mean, pooled, p.loadings)
+            b = np.where(self.of_predictors(self.ordered), 0.0, -fits.alpha.sum(axis=0))
+            own, ended = np.concatenate([np.zeros(0), *fits.slopes()]), (fits.n_iter, fits.converged)
+            return TableFit(fits.total, fits.off, W, b, own, second, *ended, [fits.s], tol)
 
         return reduce(lambda one, other: one + other, self.by_stretch(values, start, work))

@@ -169,12 +169,12 @@ def readings(cells: list[RawColumn], wanted: list[Wanted], where: str) -> list[C
             raise problem(
                 where, f"column {part.name!r} has no data", "at least one cell that is not missing", "Leave it out."
             )
-    found = [
+    decided = [
         _guess(part, where) if kind is None else ColumnReading(kind, "as asked for")
         for part, kind in zip(cells, wanted)
     ]
-    if all(found):
-        return [reading for reading in found if reading]
+    if all(decided):
+        return [reading for reading in decided if reading]
     rows = sample(cells[0].missing.size)
     some = [numbers(part, rows) for part in cells]
     blocks = [block(*one) for one in some]
@@ -184,7 +184,7 @@ def readings(cells: list[RawColumn], wanted: list[Wanted], where: str) -> list[C
         seen = ~np.isnan(y)
         return judge(y[seen], components(blocks, j)[seen])
 
-    return [reading or judged(j) for j, reading in enumerate(found)]
+    return [reading or judged(j) for j, reading in enumerate(decided)]
 
 
 def numbers(cells: RawColumn, rows: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -266,25 +266,25 @@ def judge(y: np.ndarray, F: np.ndarray) -> ColumnReading:
     values, codes = np.unique(y, return_inverse=True)
     n, K, q = y.size, values.size, F.shape[1]
     ones, price = np.hstack([F, np.ones((n, 1))]), 0.5 * np.log(n)
-    found: dict[type[Likelihood], float] = {}
+    evidence: dict[type[Likelihood], float] = {}
     if values[0] >= 0:
         measured = K > MOST_LEVELS and values[0] > 0
         start, counts = (
             np.r_[np.zeros(q), np.log(y.mean())],
             Poisson() if measured else NegativeBinomial(5.0, bound="log-sum"),
         )
-        found[Poisson] = _scalar(counts, y, ones, start, (-4.0, 12.0)) - (q + 1 + counts.theta.size) * price
+        evidence[Poisson] = _scalar(counts, y, ones, start, (-4.0, 12.0)) - (q + 1 + counts.theta.size) * price
     if values[0] < 0 or K > MOST_LEVELS:  # densities, integrated over cells of width one
         start = np.r_[np.zeros(q), y.mean()]
-        found[Gaussian] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
+        evidence[Gaussian] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
     if K <= MOST_LEVELS:
         share = np.cumsum(np.bincount(codes))[:-1] / n
         ordered = _scalar(Ordinal(logit(share), bound="log-sum"), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
-        found[BernoulliLogit if K == 2 else Ordinal] = ordered - (K - 1 + q) * price
+        evidence[BernoulliLogit if K == 2 else Ordinal] = ordered - (K - 1 + q) * price
     if 2 < K <= MOST_LEVELS:
-        found[MultinomialLogit] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
-    best, second = sorted(found, key=lambda kind: -found[kind])[:2]
-    lead = found[best] - found[second]
+        evidence[MultinomialLogit] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
+    best, second = sorted(evidence, key=lambda kind: -evidence[kind])[:2]
+    lead = evidence[best] - evidence[second]
     why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {_WORDS[best]} by {lead:.1f} nats against "
     without_zero = best is Poisson and values[0] > 0  # counts are usually 0 somewhere, measured quantities are not
     return ColumnReading(best, why + _WORDS[second], bool(lead < _CLEAR) or without_zero)
@@ -349,5 +349,5 @@ def _softmax(codes: np.ndarray, F: np.ndarray, K: int) -> float:
 
 def _least(loss: Any, x: np.ndarray, bounds: Any) -> float:
     with np.errstate(all="ignore"):
-        found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60, "ftol": 1e-7})
-    return float(found.fun)
+        result = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60, "ftol": 1e-7})
+    return float(result.fun)

@@ -53,8 +53,8 @@ def information(model: FactorModel, values: np.ndarray, p: Parameters, tol: floa
     W, H = p.loadings, np.zeros((P, L, P, L))
     diagonal = np.arange(P)
     for rows in model.stretches(values):
-        found = model.solve(values[rows], p, None, tol)
-        alpha, lam, mean, V = found.alpha, found.lam, found.mean, small.unpack(found.V)
+        fits = model.solve(values[rows], p, None, tol)
+        alpha, lam, mean, V = fits.alpha, fits.lam, fits.mean, small.unpack(fits.V)
         second = V + mean[:, :, None] * mean[:, None, :]
         H[diagonal, :, diagonal, :] += np.einsum("rp,rij->pij", lam, second)
         step = max(1, _CHUNK // (P * L**3))
@@ -221,10 +221,10 @@ def select_components(
     bits = np.empty((sizes.size, n_repeats))
     for i, size in enumerate(sizes):
         model = FactorModel(table.likelihoods, int(size), noise)
-        found, own = fitted(model, table, table.values, rng=seed, **options)
-        volume = float(own.log_volume(table.values).sum())
-        evidence[i] = integrated(model, own.apply(table.values), found, tol) - volume
-        elbo[i], found_strength[i] = found.elbo - volume, found.strength
+        learned, own_units = fitted(model, table, table.values, rng=seed, **options)
+        volume = float(own_units.log_volume(table.values).sum())
+        evidence[i] = integrated(model, own_units.apply(table.values), learned, tol) - volume
+        elbo[i], found_strength[i] = learned.elbo - volume, learned.strength
         for k, mask in enumerate(masks):
             bits[i, k] = _bits(held_out(model, table, mask, rng=seed, **options))
     baseline = np.array([_bits(without_factors(table, mask)) for mask in masks])
@@ -243,11 +243,11 @@ def by_evidence(
     best, tried = None, 0
     for size in range(1, largest + 1):
         model = FactorModel(table.likelihoods, size, noise)
-        found, own = fitted(model, table, table.values, where, **options)
-        evidence = integrated(model, own.apply(table.values), found, options["tol"])
-        evidence -= float(own.log_volume(table.values).sum())
+        learned, own_units = fitted(model, table, table.values, where, **options)
+        evidence = integrated(model, own_units.apply(table.values), learned, options["tol"])
+        evidence -= float(own_units.log_volume(table.values).sum())
         if best is None or evidence > best[0]:
-            best, tried = (evidence, (model, found, own)), 0
+            best, tried = (evidence, (model, learned, own_units)), 0
         else:
             tried += 1
         if tried == _PATIENCE:
@@ -262,8 +262,8 @@ def fitted(
     """A model learned from ``values``, in the units of their Gaussian columns."""
     from .table_evidence import learn  # compiles loops, so it is imported only for learning
 
-    own = units(where, values, table.columns, model.noise)
-    return learn(model, own.apply(values), **options), own
+    own_units = units(where, values, table.columns, model.noise)
+    return learn(model, own_units.apply(values), **options), own_units
 
 
 # -- hidden cells --------------------------------------------------------------------------------------
@@ -280,10 +280,10 @@ def hide(values: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarr
 def held_out(model: FactorModel, table: FactorTable, mask: np.ndarray, **options: Any) -> np.ndarray:
     """log p of each hidden cell by a model learned without it, in nats (R, D); NaN for other cells."""
     rest = np.where(mask, np.nan, table.values)
-    found, own = fitted(model, table, rest, **options)
-    fits = model.rows(own.apply(rest), found.parameters, tol=1e-10)
+    learned, own_units = fitted(model, table, rest, **options)
+    fits = model.rows(own_units.apply(rest), learned.parameters, tol=1e-10)
     target = np.where(mask, table.values, np.nan)
-    return log_density(model, fits, found.parameters, own.apply(target)) - np.log(own.unit)
+    return log_density(model, fits, learned.parameters, own_units.apply(target)) - np.log(own_units.unit)
 
 
 def without_factors(table: FactorTable, mask: np.ndarray) -> np.ndarray:

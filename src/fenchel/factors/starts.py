@@ -52,22 +52,22 @@ class Units:
 
 def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str) -> Units:
     """Units of a table (R, D) without empty columns; a constant column that leaves no noise is refused."""
-    own, D = np.array([type(column.likelihood) is Gaussian for column in columns]), len(columns)
+    is_gaussian, D = np.array([type(column.likelihood) is Gaussian for column in columns]), len(columns)
     middle, unit = np.zeros(D), np.ones(D)
-    if not own.any():
+    if not is_gaussian.any():
         return Units(middle, unit)
-    y = values[:, own]
-    middle[own], sd = np.nanmean(y, axis=0), np.nanstd(y, axis=0)
+    y = values[:, is_gaussian]
+    middle[is_gaussian], sd = np.nanmean(y, axis=0), np.nanstd(y, axis=0)
     constant = ~(sd > 1e-12 * np.nanmax(np.abs(y), axis=0))
     if constant.any() and (noise == "column" or constant.all()):
-        name = columns[int(np.flatnonzero(own)[constant][0])].name
+        name = columns[int(np.flatnonzero(is_gaussian)[constant][0])].name
         raise problem(
             where,
             f"the gaussian column {name!r} is constant",
             "numbers that differ: without noise the evidence has no maximum",
             "Leave the column out, or share the noise among the columns.",
         )
-    unit[own] = sd if noise == "column" else np.sqrt(np.mean(sd**2))
+    unit[is_gaussian] = sd if noise == "column" else np.sqrt(np.mean(sd**2))
     return Units(middle, unit)
 
 

@@ -390,10 +390,10 @@ def pair_places(W_indptr, W_indices, W_data, indptr, indices, ptr, place, produc
         p = ptr[row]
         for a in range(W_indptr[row], W_indptr[row + 1]):
             for b in range(W_indptr[row], W_indptr[row + 1]):
-                found = entry_of(indptr, indices, W_indices[a], W_indices[b])
-                if found < 0:
+                position = entry_of(indptr, indices, W_indices[a], W_indices[b])
+                if position < 0:
                     whole[row] = False
-                place[p] = max(found, 0)
+                place[p] = max(position, 0)
                 product[p] = W_data[a] * W_data[b]
                 p += 1
     return whole

@@ -84,11 +84,11 @@ def _own_folder() -> str | None:
         who = os.getuid() if hasattr(os, "getuid") else ""  # on Windows each user has own temporary files
         folder = os.path.join(tempfile.gettempdir(), f"fenchel-compiled-{who}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError:
         return None
-    mine = who == "" or (found.st_uid == who and not found.st_mode & 0o022)
-    return folder if stat.S_ISDIR(found.st_mode) and mine else None
+    owned = who == "" or (status.st_uid == who and not status.st_mode & 0o022)
+    return folder if stat.S_ISDIR(status.st_mode) and owned else None
 
 
 # -- saying that it takes a while ------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class _Patience(event.Listener):
 
     def __init__(self) -> None:
         self.open: list[Any] = []  # the functions that are being compiled, outermost first
-        self.began, self.spent, self.said = 0.0, 0.0, False
+        self.began, self.spent, self.warned = 0.0, 0.0, False
 
     def on_start(self, event: Any) -> None:
         if not self.open:
@@ -124,9 +124,9 @@ class _Patience(event.Listener):
             self.spent += took
 
     def _say(self, took: float) -> None:
-        if self.said or self.open[0] not in _ours or self.spent + took < _SILENT:
+        if self.warned or self.open[0] not in _ours or self.spent + took < _SILENT:
             return
-        self.said = True
+        self.warned = True
         kept = f"once: kept in {place}" if (place := folder(self.open[0])) else f"in every process: {_NOWHERE}"
         logging.getLogger("fenchel").warning(
             "fenchel: compiling for this computer takes some seconds, %s. For containers: python -m fenchel.compile",

@@ -210,8 +210,8 @@ class ConditionedCholesky(Factorisation):
     def _cleared(self, out: np.ndarray) -> np.ndarray:
         """Values on the pattern, with zeros for latents that are fixed at 0."""
         if self._pinned.size:
-            held = np.isin(np.arange(self.n), self._pinned)
-            out[held[self.symbolic.indices] | held[self.symbolic.columns]] = 0.0
+            fixed = np.isin(np.arange(self.n), self._pinned)
+            out[fixed[self.symbolic.indices] | fixed[self.symbolic.columns]] = 0.0
         return out
 
     def sandwich(self, data: np.ndarray) -> np.ndarray:

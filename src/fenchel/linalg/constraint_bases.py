@@ -49,7 +49,7 @@ def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
         return None, C.toarray()
     inner = _inner(graph, groups, C.shape[1])
     known: dict[Any, sp.coo_array | None] = {}
-    found, taken = [], np.zeros(C.shape[0], dtype=bool)
+    bases, taken = [], np.zeros(C.shape[0], dtype=bool)
     for number, (rows, nodes) in enumerate(groups):
         values = C[rows][:, nodes].toarray() if len(rows) > 1 else C.data[C.indptr[rows[0]] : C.indptr[rows[0] + 1]]
         values = values.reshape(len(rows), -1)
@@ -59,14 +59,14 @@ def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
             known[key] = local_basis(values, edges)
         basis = known[key]
         if basis is not None:
-            found.append((rows, nodes, basis, edges is not None and _is_tree(values, edges)))
-    if sum(tree for *_, tree in found) <= _TREES:
-        found = [each for each in found if not each[-1]]
-    for rows, *_ in found:
+            bases.append((rows, nodes, basis, edges is not None and _is_tree(values, edges)))
+    if sum(tree for *_, tree in bases) <= _TREES:
+        bases = [each for each in bases if not each[-1]]
+    for rows, *_ in bases:
         taken[rows] = True
     if taken.sum() <= _MANY:
         return None, C.toarray()
-    return _assembled([(nodes, basis) for _, nodes, basis, _ in found], C.shape[1]), C[~taken].toarray()
+    return _assembled([(nodes, basis) for _, nodes, basis, _ in bases], C.shape[1]), C[~taken].toarray()
 
 
 def _apart(C: Any) -> list[tuple[list[int], np.ndarray]]:
@@ -114,12 +114,12 @@ def _inner(graph: Any, groups: list[tuple[list[int], np.ndarray]], n: int) -> An
     return lambda number: edges[first[number] : first[number + 1]]
 
 
-def _assembled(found: list[tuple[np.ndarray, sp.coo_array]], n: int) -> sp.csr_array:
+def _assembled(bases: list[tuple[np.ndarray, sp.coo_array]], n: int) -> sp.csr_array:
     """The basis of all latents; unconstrained latents are their own columns."""
-    held = np.concatenate([nodes for nodes, _ in found])
-    free = np.setdiff1d(np.arange(n), held)
+    constrained = np.concatenate([nodes for nodes, _ in bases])
+    free = np.setdiff1d(np.arange(n), constrained)
     rows, columns, values, at = [free], [np.arange(free.size)], [np.ones(free.size)], free.size
-    for nodes, basis in found:
+    for nodes, basis in bases:
         i, j = basis.coords
         rows.append(nodes[i])
         columns.append(at + j)
@@ -140,8 +140,8 @@ def local_basis(C: np.ndarray, edges: np.ndarray | None) -> sp.coo_array | None:
     if edges is None or (k > 1 and np.linalg.matrix_rank(C) < k):
         return None
     if not _is_tree(C, edges):
-        found = chain_basis(C) if _is_chain(k, edges) else None
-        return None if found is None else sp.coo_array(found)
+        basis = chain_basis(C) if _is_chain(k, edges) else None
+        return None if basis is None else sp.coo_array(basis)
     return tree_basis(C[0], edges)
 
 
@@ -185,8 +185,8 @@ def _in_pieces(C: np.ndarray, pieces: list[np.ndarray]) -> np.ndarray:
             B = np.zeros((n, part.shape[1]))
             B[nodes] = part
             into.append(B)
-    rest = np.hstack(outside)
-    return np.hstack([*inside, rest @ scipy.linalg.null_space(C @ rest)])
+    remaining = np.hstack(outside)
+    return np.hstack([*inside, remaining @ scipy.linalg.null_space(C @ remaining)])
 
 
 def _neighbouring(C: np.ndarray) -> np.ndarray:

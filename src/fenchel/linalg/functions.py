@@ -178,14 +178,14 @@ def rising(log_r: Array, y: Array) -> tuple[Array, Array, Array]:
     y = y + 0.0 * r
     near, some = r < _STIRLING, y > 0.0
     if bool(xp.all(near)):
-        found = _close(log_r, r, y, some)
+        values = _close(log_r, r, y, some)
     elif not bool(xp.any(near)):
-        found = _away(log_r, r, y)
+        values = _away(log_r, r, y)
     else:
         close = _close(log_r, xp.where(near, r, 1.0), y, some)
         away = _away(log_r, xp.where(near, _STIRLING, r), y)
-        found = tuple(xp.where(near, a, b) for a, b in zip(close, away, strict=True))
-    value, first, second = (xp.where(some, x, 0.0) for x in found)
+        values = tuple(xp.where(near, a, b) for a, b in zip(close, away, strict=True))
+    value, first, second = (xp.where(some, x, 0.0) for x in values)
     return value, first, second
 
 

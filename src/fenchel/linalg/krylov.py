@@ -146,18 +146,18 @@ def _rule(diagonal: np.ndarray, beside: np.ndarray, f: Function) -> float:
     return float(U[0] ** 2 @ f(np.maximum(t, np.finfo(float).tiny)))
 
 
-def tridiagonals(found: KrylovSolution) -> list[Tridiagonal]:
+def tridiagonals(solution: KrylovSolution) -> list[Tridiagonal]:
     """T for each column of a solve that began at 0; |z|^2 is the squared M^-1 norm of the column."""
     out = []
-    for j, k in enumerate(found.counts):
+    for j, k in enumerate(solution.counts):
         if k == 0:  # b = 0, or solved by the preconditioner before the first step
-            out.append(Tridiagonal(np.ones(1), np.zeros(0), 0.0, float(found.size[j])))
+            out.append(Tridiagonal(np.ones(1), np.zeros(0), 0.0, float(solution.size[j])))
             continue
-        a, b = found.steps[:k, j], np.maximum(found.ratios[:k, j], 0.0)
+        a, b = solution.steps[:k, j], np.maximum(solution.ratios[:k, j], 0.0)
         diagonal = 1.0 / a
         diagonal[1:] += b[:-1] / a[:-1]
         off = np.sqrt(b) / a
-        out.append(Tridiagonal(diagonal, off[:-1], float(off[-1]), float(found.size[j])))
+        out.append(Tridiagonal(diagonal, off[:-1], float(off[-1]), float(solution.size[j])))
     return out
 
 

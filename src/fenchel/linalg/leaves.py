@@ -121,13 +121,13 @@ def find_leaves(A: Any) -> Leaves:
     reach, wide = degree[members[first[:-1]]], width > _WIDEST
     run = kernels.runs(A.indptr, A.indices, block, members, first)
     length = np.bincount(run, weights=width)[run]
-    found = []
+    choices = []
     for keys in ((reach, wide), (reach, run, -length, wide)):
         taken = kernels.independent(A.indptr, A.indices, block, members, first, np.lexsort(keys)) == 1
-        found.append(taken & ~wide)
-        if n - int(width[found[0]].sum()) <= _FEW:
+        choices.append(taken & ~wide)
+        if n - int(width[choices[0]].sum()) <= _FEW:
             break
-    best = max(found, key=lambda taken: int(width[taken].sum()))
+    best = max(choices, key=lambda taken: int(width[taken].sum()))
     rest = n - int(width[best].sum())
     work = float((width[best] * reach[best].astype(np.float64) ** 2).sum()) + rest**3 / 3.0
     return Leaves(np.where(best, np.cumsum(best) - 1, -1)[block], rest, work)

@@ -171,9 +171,9 @@ def in_groups(n: int, groups: Iterable[tuple[np.ndarray, Callable[[np.ndarray], 
     """(..., n) from rules for groups of rows, where rule(index) returns (..., len(index)). numpy only."""
     out = np.empty(n)
     for where, rule in groups:
-        mine = np.flatnonzero(where)
-        for i in range(0, mine.size, _GROUP):
-            index = mine[i : i + _GROUP]
+        rows = np.flatnonzero(where)
+        for i in range(0, rows.size, _GROUP):
+            index = rows[i : i + _GROUP]
             part = rule(index)
             if part.ndim != out.ndim:
                 out = np.empty((*part.shape[:-1], n))

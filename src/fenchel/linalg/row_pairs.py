@@ -281,9 +281,9 @@ def pair_places(
         return place, data, compiled_places(W.indptr, W.indices, W.data, indptr, indices, ptr, place, data)
     start, count = W.indptr[:-1], np.diff(W.indptr)
     row, first, second = ordered_pairs(start, count, start, count)
-    found, missing = places_in(indptr, indices, W.indices[first], W.indices[second])
+    position, missing = places_in(indptr, indices, W.indices[first], W.indices[second])
     whole = np.bincount(row[missing], minlength=count.size) == 0
-    return found.astype(kind), W.data[first] * W.data[second], whole
+    return position.astype(kind), W.data[first] * W.data[second], whole
 
 
 def ordered_pairs(
@@ -304,5 +304,5 @@ def places_in(
     n = indptr.size - 1
     keys = np.repeat(np.arange(n, dtype=np.int64), np.diff(indptr)) * n + indices
     wanted = columns.astype(np.int64) * n + rows
-    found = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
-    return found, keys[found] != wanted if keys.size else np.ones(wanted.size, dtype=bool)
+    position = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
+    return position, keys[position] != wanted if keys.size else np.ones(wanted.size, dtype=bool)

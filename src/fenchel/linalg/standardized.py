@@ -347,8 +347,8 @@ class Contrasts(Design):
     def take(self, rows: np.ndarray) -> Contrasts:
         """Selected observations; ``rows`` must have all rows of each."""
         keep = np.asarray(rows)[:: self.P] // self.P
-        made = {id(W): W.take(keep) for W in self.designs}
-        return Contrasts([made[id(W)] for W in self.designs], self.D)
+        taken = {id(W): W.take(keep) for W in self.designs}
+        return Contrasts([taken[id(W)] for W in self.designs], self.D)
 
     def toarray(self) -> Array:
         return self.csr().toarray()

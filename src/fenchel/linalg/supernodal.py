@@ -213,8 +213,8 @@ def factor_cost(A: sp.csc_array, leaves: np.ndarray, most: float) -> Cost:
     order = np.lexsort((np.diff(A.indptr), ~leaves))
     order = order[kernels.postorder(elimination_tree(A, order)[0])]
     parent, B = elimination_tree(A, order)
-    found, whole = kernels.column_counts(B.indptr, B.indices, parent, int(most / 8.0))
-    count = found.astype(np.float64)
+    counts, whole = kernels.column_counts(B.indptr, B.indices, parent, int(most / 8.0))
+    count = counts.astype(np.float64)
     return Cost(8.0 * float(count.sum()), 0.5 * float((count**2).sum())) if whole else Cost(np.inf, np.inf)
 
 
