@@ -30,9 +30,9 @@ def find_device(where: str, name: Any) -> Any:
         raise problem(where, f"device = {name!r}", '"cuda", "cuda:0", ..., "cpu" or None', _ON_HOST) from None
     if device.type not in ("cuda", "cpu"):
         raise problem(where, f"device = {name!r} has no float64", '"cuda" or "cpu"', _ON_HOST)
-    available = torch.cuda.device_count() if device.type == "cuda" else 1
-    if (device.index or 0) >= available:
-        got = f"device = {name!r}, and torch {torch.__version__} sees {available or 'no'} GPU{'s' * (available > 1)} here"
+    visible = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= visible:
+        got = f"device = {name!r}, and torch {torch.__version__} sees {visible or 'no'} GPU{'s' * (visible > 1)} here"
         advice = "Check nvidia-smi, and that torch is a build with CUDA."
         raise problem(where, got, "a device that is there", f"{_ON_HOST} {advice}")
     return device
