@@ -1,8 +1,8 @@
-"""The bounds of all cells of a table at once, by the convex bounds of their likelihoods.
+"""The bounds of all cells of a table at once, from the convex bounds of their likelihoods.
 
-A potential is one coordinate s of the dual: a column has one for each of its predictors, an ordinal
-column two. Arrays are (Q, R) of potentials or (P, R) of predictors: a column for each row of the table.
-Columns that share a bound are evaluated together, cell by cell.
+A potential is one coordinate s of the dual. A column has one potential for each predictor, and an ordinal column has
+two. Arrays are (Q, R) over potentials or (P, R) over predictors, where R is the number of rows of the table.
+Columns with the same bound are evaluated together.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..likelihoods.bounds import ConvexBound
 
 
 def has_dual(likelihood: Likelihood) -> bool:
-    """Whether rows with a likelihood have a dual here: a softmax with a predictor for each level has no reference."""
+    """Whether rows with a likelihood have a dual here; a softmax with a predictor for each level has no reference."""
     bound = likelihood.objective
     return bound.convex and not likelihood.row_values and not bound.dual.domain.exactly
 
 
 def grouped(values: Iterable[Hashable]) -> list[list[int]]:
-    """The places of equal values."""
+    """The indices of equal values."""
     out: dict[Hashable, list[int]] = {}
     for j, value in enumerate(values):
         out.setdefault(value, []).append(j)
@@ -34,14 +34,14 @@ def grouped(values: Iterable[Hashable]) -> list[list[int]]:
 
 
 def _shared_bound(likelihood: Likelihood) -> Hashable:
-    """The same for likelihoods whose bounds differ in nothing but their rows."""
+    """A key that is equal for likelihoods with the same bound apart from the parameters of their rows."""
     alike = likelihood.rows_hold_parameters or not likelihood.parameters
     return (type(likelihood), likelihood.bound, likelihood.n_levels) if alike else id(likelihood)
 
 
 @dataclass
 class CellSites:
-    """All potentials at one s; a cell that is missing has no value, alpha, lam and spread."""
+    """All potentials at one s; a missing cell has value, alpha, lam and spread 0."""
 
     value: np.ndarray  # (R,)  sum of k - mt alpha - const
     alpha: np.ndarray  # (P, R)
@@ -49,15 +49,15 @@ class CellSites:
     slope: np.ndarray  # (Q, R)  dlam/dtau
     bend: np.ndarray  # (Q, R)  d2lam/dtau2
     spread: np.ndarray  # (Q, R)
-    slack: np.ndarray  # (S, R)  of each softmax column
+    slack: np.ndarray  # (S, R)  for each softmax column
 
 
 @dataclass(frozen=True)
 class SharedCells:
-    """The cells of n columns that share a bound, column after column.
+    """The cells of n columns with the same bound, ordered by column.
 
-    potentials (n, p), predictors (n, c) : the places of each column
-    slack : the rows in ``CellSites.slack`` of softmax columns
+    potentials (n, p), predictors (n, c) : the indices of these for each column
+    slack : the rows of ``CellSites.slack`` for softmax columns
     """
 
     bound: ConvexBound
@@ -68,34 +68,34 @@ class SharedCells:
 
     @property
     def weight(self) -> np.ndarray:
-        """Of each cell (n R,)."""
+        """The weight of each cell (n R,)."""
         return np.asarray(self.rows["weight"])
 
     def read(self, x: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Values of a place and a row of the table (., R), cell by cell (n R, .)."""
+        """Rows ``places`` of x (., R) in the order of cells (n R, .)."""
         return x[places.T].reshape(places.shape[1], -1).T
 
     def write(self, out: np.ndarray, places: np.ndarray, x: Any) -> None:
-        """The reverse, into ``out`` (., R)."""
+        """The reverse of ``read``, into ``out`` (., R)."""
         n, p = places.shape
         out[places.T] = x.T.reshape(p, n, -1)
 
     def by_column(self, x: np.ndarray) -> np.ndarray:
-        """Numbers of cells (n R,) as (n, R)."""
+        """Values of cells (n R,) as (n, R)."""
         return x.reshape(self.potentials.shape[0], -1)
 
     def gap(self, s: np.ndarray, h: np.ndarray, rho: np.ndarray) -> np.ndarray:
-        """Of each cell (n R,), per unit of weight."""
+        """The gap of each cell (n R,), per unit of weight."""
         at, centre = self.read(s, self.potentials), self.read(h, self.predictors)
         return np.asarray(self.bound.gap(at, centre, self.read(rho, self.predictors), self.rows))
 
     def gap_bound(self, rho: np.ndarray, g: np.ndarray) -> np.ndarray | None:
-        """The same from above, where the bound knows a cheap one."""
-        found: Any = self.bound.gap_bound(self.read(g, self.potentials), self.read(rho, self.predictors), self.rows)
-        return found
+        """An upper bound of the gap, if the likelihood's bound has a cheap one."""
+        gaps: Any = self.bound.gap_bound(self.read(g, self.potentials), self.read(rho, self.predictors), self.rows)
+        return gaps
 
     def take(self, some: np.ndarray) -> SharedCells:
-        """The cells of some rows of the table."""
+        """The cells of selected rows of the table."""
         n = self.potentials.shape[0]
         few = {key: x.reshape(n, -1, *x.shape[1:])[:, some] for key, x in self.rows.items()}
         return replace(self, rows={key: np.asfortranarray(x.reshape(-1, *x.shape[2:])) for key, x in few.items()})
@@ -104,14 +104,14 @@ class SharedCells:
 class TableCells:
     """The cells of a table.
 
-    likelihoods : D, each with a convex bound
-    values : (R, D), NaN where a cell is missing
-    mean : (P,) of the predictors a priori
+    likelihoods : D likelihoods, each with a convex bound
+    values : (R, D), NaN for missing cells
+    mean : (P,) prior means of the predictors
 
     Attributes:
     owner : (Q,) the predictor of each potential
-    sign, reach : (Q, 1) of each potential
-    softmax : the groups of columns whose potentials share a normalisation
+    sign, reach : (Q, 1) for each potential
+    softmax : the groups of columns whose potentials have a common normalisation
     """
 
     def __init__(self, likelihoods: Sequence[Likelihood], values: np.ndarray, mean: np.ndarray) -> None:
@@ -140,18 +140,18 @@ class TableCells:
         return [group for group in self.groups if group.bound.coupled]
 
     def of_potentials(self, x: np.ndarray) -> np.ndarray:
-        """What predictors have (P, ...), for each of their potentials (Q, ...)."""
+        """From values of predictors (P, ...) to values of their potentials (Q, ...)."""
         return x if self.owner.size == x.shape[0] else x[self.owner]
 
     def take(self, rows: np.ndarray) -> TableCells:
-        """The cells of some rows of the table."""
+        """The cells of selected rows of the table."""
         out = copy.copy(self)
         out.shape = self.shape[0], rows.size
         out.groups = [group.take(rows) for group in self.groups]
         return out
 
     def sites(self, s: np.ndarray) -> CellSites:
-        """Every potential at s (Q, R)."""
+        """The sites of all potentials at s (Q, R)."""
         R, P = s.shape[1], self.mean.size
         out = CellSites(*map(np.zeros, [R, (P, R), (P, R), s.shape, s.shape, s.shape, (self.n_slack, R)]))
         for group in self.groups:
@@ -171,9 +171,9 @@ class TableCells:
         return out
 
     def gap(self, s: np.ndarray, h: np.ndarray, rho: np.ndarray, g: np.ndarray, exact: bool) -> np.ndarray:
-        """The gap of every row (R,), whose predictors have mean h and variance rho (P, R), or a cheap bound on it.
+        """The gap of each row (R,) for predictors with mean h and variance rho (P, R), or a cheap bound of it.
 
-        g (Q, R) is the slope of the dual in tau.
+        g (Q, R) is the derivative of the dual in tau.
         """
         out = np.zeros(self.shape[1])
         for group in self.groups:
@@ -183,7 +183,7 @@ class TableCells:
         return out
 
     def bounded(self, site: CellSites, ds: np.ndarray) -> np.ndarray:
-        """ds with every move held to its reach; in a softmax, relative to the mean of all classes."""
+        """ds limited to the reach of each potential; in a softmax, relative to the mean of all classes."""
         out = np.clip(ds, -self.reach, self.reach)
         for group in self.softmax:
             at = group.potentials
@@ -193,7 +193,7 @@ class TableCells:
         return out
 
     def start(self, c: float) -> np.ndarray:
-        """s between alpha = 0 (c = 0, but for what has no such s) and the prior's mean (c = 1)."""
+        """s between alpha = 0 (c = 0, where such an s exists) and the prior's mean (c = 1)."""
         out = np.empty(self.shape)
         for group in self.groups:
             group.write(out, group.potentials, group.bound.start(group.rows, c))
@@ -201,5 +201,5 @@ class TableCells:
 
 
 def _places(sizes: Sequence[int]) -> list[np.ndarray]:
-    """0, 1, ... in pieces of these sizes."""
+    """0, 1, ... in parts of these sizes."""
     return [np.arange(i, k) for i, k in pairwise(np.cumsum([0, *sizes]).tolist())]

@@ -1,4 +1,4 @@
-"""Understanding a table: the likelihood of each column, its cells as numbers, and numbers as cells again.
+"""Reading a table: the likelihood of each column, its cells as numbers, and numbers as cells.
 
     bernoulli     two levels, 0 and 1                      log odds of the second
     multinomial   K levels, 0 to K - 1                     K - 1 log odds against the last, the reference
@@ -6,9 +6,10 @@
     gaussian      any real number                          mean
     ordinal       K ordered levels, 0 to K - 1             one latent between K - 1 cutpoints
 
-and whatever else has a word in ``likelihoods``, or is a likelihood itself. "auto" goes by the dtype, and by
-the evidence where whole numbers may be several things (``reading.py``). ``Column.why`` says which it was,
-``guessed`` where another was nearly as good. Row numbers, dates and digits kept as text are refused.
+Other likelihoods are given by their name in ``likelihoods`` or as objects. "auto" decides by the dtype, or by the
+evidence if whole numbers have several possible meanings (``reading.py``). ``Column.why`` says why the likelihood was
+chosen, and ``guessed`` whether another one was nearly as good. Row numbers, dates and digits stored as text are
+refused.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from .reading import ColumnReading, RawColumn, Wanted, is_frame, listed, plain_a
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table and its likelihood.
 
     Attributes
     ----------
-    name : as in the table, or x0, x1, ...
+    name : the name in the table, or x0, x1, ...
     likelihood : Likelihood
-        Of its cells, where learning begins.
+        The likelihood of its cells, with starting parameters.
     levels : tuple
-        The labels as they stand in the table, in order, where the likelihood is one of levels; the last is the
-        reference of a multinomial. Empty otherwise.
-    dtype : of a pandas column, else None
+        The labels in the table, in order, if the likelihood has levels; the last is the reference of a multinomial.
+        Empty for numbers.
+    dtype : the dtype of a pandas column, else None
     why : str
-        What made it that likelihood.
+        The reason for this likelihood.
     guessed : bool
-        Whether another one would have been nearly as good.
+        Whether another likelihood was nearly as good.
     """
 
     name: Any
@@ -59,35 +60,35 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """The word for its likelihood, or the name of its class."""
+        """The name of its likelihood, or of its class."""
         return word_of(self.likelihood)
 
     @property
     def holes(self) -> bool:
-        """Whether the dtype has room for a missing cell."""
+        """Whether the dtype can represent missing cells."""
         return not isinstance(self.dtype, np.dtype) or self.dtype.kind in "fO"
 
     @property
     def n_levels(self) -> int:
-        """How many levels; 0 for numbers."""
+        """The number of levels; 0 for numbers."""
         return len(self.levels)
 
     @property
     def level_names(self) -> list[str]:
-        """``column=level`` for each."""
+        """``column=level`` for each level."""
         return [f"{self.name}={number(x) if isinstance(x, float) else x}" for x in self.levels]
 
 
 class FactorTable:
-    """A table that was understood.
+    """A table as numbers, with the likelihoods of its columns.
 
     Attributes
     ----------
     columns : tuple of D Column
     values : array (R, D)
-        float64: 0/1, level numbers, counts or numbers; NaN where missing.
+        float64: 0/1, indices of levels, counts or real numbers; NaN for missing cells.
     frame : bool
-        Whether it came as a pandas table.
+        Whether it was given as a pandas table.
     """
 
     def __init__(self, columns: tuple[Column, ...], values: np.ndarray, frame: bool) -> None:
@@ -95,22 +96,22 @@ class FactorTable:
 
     @property
     def kinds(self) -> list[str]:
-        """Of the columns."""
+        """The kind of each column."""
         return [column.kind for column in self.columns]
 
     @property
     def likelihoods(self) -> list[Likelihood]:
-        """Of the columns."""
+        """The likelihood of each column."""
         return [column.likelihood for column in self.columns]
 
     def summary(self) -> Any:
-        """How each column was read, as a pandas table: kind, the number of levels, why, and whether it is a guess."""
+        """How each column was read, as a pandas table: kind, number of levels, reason, and whether it is a guess."""
         rows = [(c.kind, c.n_levels, c.why, c.guessed) for c in self.columns]
         index = [c.name for c in self.columns]
         return pd.DataFrame(rows, index=index, columns=["kind", "n_levels", "why", "guessed"]).rename_axis("column")
 
     def warn_of_guesses(self, where: str, stacklevel: int = 3) -> None:
-        """One warning for all columns whose kind is a guess."""
+        """Warn once about all columns whose kind is a guess."""
         unsure = [c for c in self.columns if c.guessed]
         if unsure:
             named = "; ".join(f"{c.name!r} as {c.kind} ({c.why})" for c in unsure[:5])
@@ -126,9 +127,10 @@ class FactorTable:
         return f"FactorTable({self.values.shape[0]} rows, {', '.join(f'{c.name}: {c.kind}' for c in self.columns)})"
 
     def encode(self, X: ArrayLike, where: str = "encode") -> np.ndarray:
-        """New rows with the same columns as numbers (M, D).
+        """New rows with the same columns, as numbers (M, D).
 
-        A pandas table is read by the names of its columns when this table had names, in any order, and may have more.
+        If this table had names, a pandas table is read by names; its columns may be in any order, and there may be
+        more.
         """
         cells = split(self._select(X, where), where)
         if len(cells) != len(self.columns):
@@ -149,7 +151,7 @@ class FactorTable:
         return X[names]
 
     def decode(self, values: ArrayLike, index: Any = None) -> Any:
-        """Numbers (M, D) as a table of the kind that was read: labels for levels; pandas or an array."""
+        """Numbers (M, D) as a table like the original: labels for levels; pandas or an array."""
         values = np.asarray(values, dtype=np.float64)
         parts = [labels(column, values[:, d]) for d, column in enumerate(self.columns)]
         if self.frame:
@@ -164,10 +166,11 @@ class FactorTable:
         return np.column_stack(parts)
 
     def fill(self, X: Any, values: np.ndarray, plain: Collection[int] = ()) -> Any:
-        """X with its missing cells taken from ``values`` (M, D), numbers as ``encode`` gives; the type is that of X.
+        """X with its missing cells replaced by ``values`` (M, D), numbers as ``encode`` returns; the result has the
+        type of X.
 
-        Columns in ``plain`` have values as they stand in the table, not places among their levels.
-        An integer column of pandas becomes float where a mean goes in, and a whole array of integers has no holes.
+        Columns in ``plain`` have values as in the table, not indices of levels. An integer column of pandas becomes
+        float if a mean is inserted. An array of integers has no missing cells.
         """
         holes = np.isnan(self.encode(X, "fill"))
         if is_frame(X):
@@ -194,7 +197,7 @@ class FactorTable:
 
 
 def labels(column: Column, codes: np.ndarray) -> np.ndarray:
-    """Level numbers as labels, of their own type where no cell is missing; numbers as they are."""
+    """Indices of levels as labels, with their own dtype if no cell is missing; numbers are unchanged."""
     if not column.levels:
         return codes
     gone = np.isnan(codes)
@@ -211,22 +214,22 @@ def _whole(values: np.ndarray) -> bool:
 
 
 def real_dtype(dtype: Any) -> Any:
-    """The dtype itself, or that of real numbers with the same way to say missing."""
+    """The dtype itself, or the dtype of real numbers that represents missing values in the same way."""
     return "Float64" if dtype.kind in "iu" or dtype == "category" else dtype
 
 
 def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str = "tilted") -> FactorTable:
-    """Understand a table.
+    """Read a table.
 
     Parameters
     ----------
     X : pandas table, array (R, D) of numbers or objects, or scipy sparse
-        NaN, None, NA and masked cells are missing.
+        Missing cells are NaN, None, NA or masked.
     likelihood : str or Likelihood, list of D of them, or dict by column
-        "auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian" or another word for a likelihood; columns a
-        dict leaves out are "auto". Without column names the keys are places, or x0, x1, ...
+        "auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian" or the name of another likelihood. Columns
+        that a dict omits are "auto". Without column names the keys are indices, or x0, x1, ...
     bound : str
-        Of likelihoods that have it; one that is given has its own. Beside a multinomial "exact" means "tilted".
+        The bound for likelihoods with a choice; a Likelihood has its own. With a multinomial "exact" means "tilted".
 
     Returns
     -------
@@ -243,14 +246,14 @@ def read(X: ArrayLike, likelihood: Any = "auto", where: str = "read", bound: str
     ('blue', 'green', 'red')
     """
     cells = split(X, where)
-    found = readings(cells, wanted(likelihood, [part.name for part in cells], where), where)
-    named = [levels_of(part, reading, where) for part, reading in zip(cells, found)]
+    column_readings = readings(cells, wanted(likelihood, [part.name for part in cells], where), where)
+    named = [levels_of(part, reading, where) for part, reading in zip(cells, column_readings)]
     if bound == "exact" and any(word_of(kind) == "multinomial" for kind, _ in named):
         bound = "tilted"
     parts = [_encode(part, kind, levels, where) for part, (kind, levels) in zip(cells, named)]
     columns = tuple(
         Column(part.name, begun(kind, codes, len(levels), bound), levels, part.dtype, reading.why, reading.guessed)
-        for part, codes, reading, (kind, levels) in zip(cells, parts, found, named)
+        for part, codes, reading, (kind, levels) in zip(cells, parts, column_readings, named)
     )
     values = _stack(parts, cells)
     _check(columns, values, where)
@@ -266,7 +269,7 @@ def _stack(parts: list[np.ndarray], cells: list[RawColumn]) -> np.ndarray:
 
 
 def _encode(cells: RawColumn, kind: Kind, levels: tuple[Any, ...], where: str) -> np.ndarray:
-    """The cells that are not missing as float64."""
+    """The cells that are not missing, as float64."""
     seen, name = cells.seen, cells.name
     if levels:
         return codes_of(cells, levels, where)
@@ -283,7 +286,7 @@ def _encode(cells: RawColumn, kind: Kind, levels: tuple[Any, ...], where: str) -
 
 
 def _check(columns: Sequence[Column], values: np.ndarray, where: str) -> None:
-    """What the likelihoods of numbers ask of them: to be whole, positive, or between 0 and 1."""
+    """Check numbers as their likelihoods require: whole, positive, or between 0 and 1."""
     for column, y in zip(columns, values.T):
         bad = (y < 0) | ~(np.isnan(y) | (y == np.floor(y)))
         if column.likelihood.support == "count" and bad.any():
@@ -297,7 +300,7 @@ def _check(columns: Sequence[Column], values: np.ndarray, where: str) -> None:
 
 
 def codes_of(cells: RawColumn, levels: tuple[Any, ...], where: str) -> np.ndarray:
-    """The number of each cell's level."""
+    """The index of each cell's level."""
     try:
         codes = pd.Index(levels, dtype=object).get_indexer(pd.Index(cells.seen, dtype=object))
     except TypeError:
@@ -311,14 +314,14 @@ def codes_of(cells: RawColumn, levels: tuple[Any, ...], where: str) -> np.ndarra
 
 
 # -- The likelihood of a column ----------------------------------------------------------------------
-# A user names it by a word or gives a likelihood. A word stands for a class, whose parameters start from
-# the cells (``begun``), or for a likelihood as it is.
+# Users name a likelihood or give an object. A name means a class, whose starting parameters are estimated from the
+# cells (``begun``), or a likelihood with fixed parameters.
 Kind = type[Likelihood] | Likelihood
 _COMMON = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
 
 
 def words() -> dict[str, Kind]:
-    """What a column may be called: no likelihood whose trials are not in it, or that says nothing of its mean."""
+    """The names of likelihoods for columns; those that need trials or have no mean are left out."""
     known: dict[str, Kind] = {
         word: own if own.called else type(own)
         for word, own in likelihoods.WORDS.items()
@@ -329,7 +332,7 @@ def words() -> dict[str, Kind]:
 
 
 def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
-    """A likelihood or its class for each column, None for "auto"."""
+    """A likelihood or its class for each column; None for "auto"."""
     match likelihood:
         case str() | Likelihood():
             return [_named(where, "likelihood", likelihood)] * len(names)
@@ -347,7 +350,7 @@ def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
 
 
 def _by_column(where: str, likelihood: Mapping[Any, Any], names: list[Any]) -> list[Any]:
-    """A word for each column from a dict by names or places."""
+    """A name for each column, from a dict by names or indices."""
     given: dict[Any, Any] = {}
     for key, kind in likelihood.items():
         is_place = key not in names and key in range(-len(names), len(names))
@@ -369,7 +372,7 @@ def _named(where: str, what: str, word: Any) -> Wanted:
 
 
 def levels_of(cells: RawColumn, reading: ColumnReading, where: str) -> tuple[Kind, tuple[Any, ...]]:
-    """The likelihood of a column, or its class, with the levels in order: none for numbers."""
+    """The likelihood of a column, or its class, with the levels in order (empty for numbers)."""
     name, seen, kind = cells.name, cells.seen, reading.kind
     if kind is not None and kind.support != "levels":
         if not cells.is_number:
@@ -378,9 +381,9 @@ def levels_of(cells: RawColumn, reading: ColumnReading, where: str) -> tuple[Kin
         return kind, ()
     known = 2 if seen.dtype.kind == "b" else None if kind is None else _n_levels(kind)
     if kind is not None and known and cells.is_number and np.isin(seen, np.arange(known)).all():
-        return kind, tuple(np.arange(known).astype(seen.dtype).tolist())  # though some may not have been seen
+        return kind, tuple(np.arange(known).astype(seen.dtype).tolist())  # some levels may not occur
     levels = cells.declared if cells.declared is not None else _levels(cells, where)
-    if kind is None:  # text or categories: two levels or more
+    if kind is None:  # text or categories: two or more levels
         kind = BernoulliLogit if len(levels) == 2 else Ordinal if cells.ordered else MultinomialLogit
         if cells.declared is None and len(levels) == seen.size > 10:
             advice = "Leave it out, or make it the index; or ask for it with likelihood."
@@ -400,7 +403,7 @@ def levels_of(cells: RawColumn, reading: ColumnReading, where: str) -> tuple[Kin
 
 
 def _n_levels(kind: Kind) -> int | None:
-    """How many levels it has, if that is said: a class may begin with any number where they are ordered."""
+    """The number of levels if the likelihood fixes it; an ordered class may start with any number."""
     return None if isinstance(kind, type) and (kind.ordered or kind is MultinomialLogit) else kind.n_levels
 
 
@@ -411,12 +414,12 @@ def word_of(kind: Kind) -> str:
 
 
 def is_softmax(own: Likelihood) -> bool:
-    """Whether the levels share a normalisation, with predictors for all but the last: categories, be they two."""
+    """Whether the levels share a normalisation, with predictors for all levels but the last, even if there are two."""
     return own.objective.coupled
 
 
 def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str) -> Likelihood:
-    """The likelihood where learning from the cells that are seen begins."""
+    """The likelihood with starting parameters from the cells that are not missing."""
     if kind is MultinomialLogit:
         return MultinomialLogit(n_levels, bound="log-sum")
     pattern = next((own for own in likelihoods.WORDS.values() if kind is own or kind is type(own)), None)
@@ -428,23 +431,23 @@ def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str) -> Likelihood
 
 @cache
 def _plain(pattern: Likelihood, bound: str) -> Likelihood:
-    """Columns without parameters of their own share one."""
+    """Columns whose likelihoods have no parameters share one object."""
     return pattern.starting(np.zeros(0), bound=bound)
 
 
 def _levels(cells: RawColumn, where: str) -> tuple[Any, ...]:
-    """Distinct labels, sorted where they can be."""
+    """Distinct labels, sorted if possible."""
     if cells.is_number:
         if not np.isfinite(cells.seen.astype(np.float64)).all():
             raise problem(where, f"column {cells.name!r} has an infinite cell", "finite numbers")
         return tuple(np.unique(cells.seen).tolist())
     try:
-        found = list(set(cells.seen.tolist()))
+        distinct = list(set(cells.seen.tolist()))
     except TypeError:
         odd = next((type(cell).__name__ for cell in cells.seen if type(cell).__hash__ is None), "list")
         got = f"column {cells.name!r} has a {odd} in a cell"
         raise problem(where, got, "numbers or labels such as text") from None
     try:
-        return tuple(sorted(found))
+        return tuple(sorted(distinct))
     except TypeError:
-        return tuple(sorted(found, key=lambda level: (type(level).__name__, str(level))))
+        return tuple(sorted(distinct, key=lambda level: (type(level).__name__, str(level))))

@@ -1,11 +1,11 @@
-"""The factor model of a table: z_r ~ N(0, I), eta_r = W z_r + b, every column with a likelihood of its own.
+"""The factor model of a table: z_r ~ N(0, I), eta_r = W z_r + b, with a likelihood for each column.
 
-A multinomial column of K levels has K - 1 predictors (log-sum: the tilted bound wants predictors that are independent a
-priori, and those of a cell share z), every other column one. Ordered levels have offset 0: their cutpoints hold it. The
-evidence of a table is the sum over its rows, each a small problem of its own, which the engines of
+A multinomial column with K levels has K - 1 predictors (log-sum, since the tilted bound requires predictors that are
+independent a priori, and those of a cell share z). Every other column has one. Ordered levels have offset 0, as their
+cutpoints contain it. The evidence of a table is the sum over its rows, each a small problem, which the engines of
 ``row_engines.py`` solve. At the optimum, by the envelope theorem,
 
-    dP/dW = -sum_r (alpha_r m_r' + Lam_r W V_r),   dP/db = -sum_r alpha_r,   of a likelihood's own: -sum_r df/dtheta
+    dP/dW = -sum_r (alpha_r m_r' + Lam_r W V_r),   dP/db = -sum_r alpha_r,   for theta of a likelihood: -sum_r df/dtheta
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .cell_bounds import has_dual
 
 T = TypeVar("T")
 
-_CELLS = 1 << 17  # predictors of one stretch of rows: its arrays are a few megabytes each
+_CELLS = 1 << 17  # predictors in a block of rows, whose arrays are then a few megabytes each
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """W (P, L), b (P,), and the likelihood of every column at its own parameters."""
+    """W (P, L), b (P,), and the likelihood of each column with its parameters."""
 
     loadings: np.ndarray
     offset: np.ndarray
@@ -44,24 +44,24 @@ class Parameters:
 
     @property
     def variance(self) -> np.ndarray:
-        """Of the noise of gaussian columns (D,), NaN for others."""
+        """The noise variance of Gaussian columns (D,), NaN for others."""
         return np.array([own.variance if type(own) is Gaussian else np.nan for own in self.likelihoods])
 
     def with_variance(self, variance: np.ndarray) -> Parameters:
-        """The same with another noise of gaussian columns (D,)."""
+        """The same parameters with other noise variances of Gaussian columns (D,)."""
         each = zip(self.likelihoods, variance.tolist(), strict=True)
         own = tuple(one.changed(variance=v) if type(one) is Gaussian else one for one, v in each)
         return replace(self, likelihoods=own)
 
 
 class Solved(ABC):
-    """q of every row of a stretch, as an engine found it.
+    """q for each row of a block, from an engine.
 
-    s : where a fit of the same rows under near parameters may begin
-    mean (R, L), V (R, L (L + 1) / 2) : of z, V packed
-    alpha, lam (R, P) : of every predictor, 0 where a cell is missing
-    moments : mean and variance of every predictor, each (R, P)
-    total, off : their evidence bound, and how far it may be from the best Gaussian's
+    s : where a fit of the same rows with near parameters may begin
+    mean (R, L), V (R, L (L + 1) / 2) : of z, with V packed
+    alpha, lam (R, P) : for each predictor, 0 for missing cells
+    moments : mean and variance of each predictor, each (R, P)
+    total, off : their evidence bound, and an upper bound of its distance from that of the best Gaussian
     """
 
     s: np.ndarray
@@ -80,15 +80,15 @@ class Solved(ABC):
     @property
     @abstractmethod
     def elbo(self) -> np.ndarray:
-        """Each row's evidence bound (R,)."""
+        """The evidence bound of each row (R,)."""
 
     @property
     @abstractmethod
     def gap(self) -> np.ndarray:
-        """How far it may be from the best Gaussian's (R,)."""
+        """An upper bound of its distance from that of the best Gaussian (R,)."""
 
     def slopes(self) -> list[np.ndarray]:
-        """dP/dtheta of each column's likelihood; those with parameters of their own have one predictor."""
+        """dP/dtheta for each column's likelihood; likelihoods with parameters have one predictor."""
         out, (h, rho), at = [], self.moments, 0
         for own, y in zip(self.p.likelihoods, self.values.T, strict=True):
             if own.theta.size:
@@ -99,12 +99,12 @@ class Solved(ABC):
 
 @dataclass(frozen=True)
 class RowFits:
-    """q of every row of a table.
+    """q for each row of a table.
 
     mean (R, L), covariance (R, L, L) : of z
-    h, rho (R, P) : mean and variance of every predictor, cells without data included
-    elbo, gap (R,) : each row's evidence bound, and how far it may be from the best Gaussian's
-    start : where a fit of the same table under near parameters may begin
+    h, rho (R, P) : mean and variance of each predictor, for missing cells as well
+    elbo, gap (R,) : evidence bound of each row, and an upper bound of its distance from that of the best Gaussian
+    start : where a fit of the same table with near parameters may begin
     """
 
     mean: np.ndarray
@@ -120,14 +120,14 @@ class RowFits:
 
 @dataclass
 class TableFit:
-    """The evidence bound of a table with its gradient: what a search sees of the fits of all rows."""
+    """The evidence bound of a table with its gradient, as a search over parameters uses it."""
 
     elbo: float
     gap: float
     loadings: np.ndarray  # (P, L)
     offset: np.ndarray  # (P,)
-    own: np.ndarray  # of the likelihoods' own parameters, column by column
-    second: np.ndarray  # (P, L, L)  sum_r lam_rp E[z z']: the curvature in each predictor's loadings, nearly
+    own: np.ndarray  # of the likelihoods' parameters, in the order of columns
+    second: np.ndarray  # (P, L, L)  sum_r lam_rp E[z z']: approximate curvature in the loadings of each predictor
     n_iter: int
     optimal: bool
     start: list[np.ndarray]
@@ -150,15 +150,15 @@ class TableFit:
 
 
 class FactorModel:
-    """Columns and a number of factors; parameters and data are passed in.
+    """Columns and a number of factors, without parameters and data.
 
     Parameters
     ----------
     likelihoods : sequence of Likelihood
-        One a column.
+        One for each column.
     n_components : int
     noise : {"column", "shared"}
-        A noise variance for each gaussian column (factor analysis), or one for all (probabilistic PCA).
+        A noise variance for each Gaussian column (factor analysis), or one for all (probabilistic PCA).
 
     Examples
     --------
@@ -184,10 +184,10 @@ class FactorModel:
             )
         self.gaussian = np.array(
             [type(own) is Gaussian for own in self.likelihoods]
-        )  # one of its kind has units of its own
+        )  # a single column of its kind has its own units
         self.ordered = np.array([own.ordered for own in self.likelihoods])
         ends = np.cumsum([0, *(own.theta.size for own in self.likelihoods)])
-        self.own = [slice(int(i), int(k)) for i, k in pairwise(ends)]  # of the likelihoods' own parameters
+        self.own = [slice(int(i), int(k)) for i, k in pairwise(ends)]  # slices of the likelihoods' parameters
         odd = next((own for own in self.likelihoods if not has_dual(own)), None)
         self.has_dual = odd is None
         if odd is not None and any(own.objective.coupled for own in self.likelihoods):
@@ -199,15 +199,15 @@ class FactorModel:
             )
 
     def of_predictors(self, x: ArrayLike) -> np.ndarray:
-        """What columns have (D,), for each of their predictors (P,)."""
+        """From values of columns (D,) to values of their predictors (P,)."""
         return np.repeat(x, self.widths)
 
     def check(self, p: Parameters) -> None:
-        """Refuse parameters of another model: the fits rely on their shapes."""
+        """Refuse parameters of another model, since the fits rely on their shapes."""
         shapes = np.shape(p.loadings), np.shape(p.offset)
         kinds = [(type(own), own.n_predictors, own.theta.size) for own in p.likelihoods]
-        mine = [(type(own), own.n_predictors, own.theta.size) for own in self.likelihoods]
-        if shapes != ((self.n_predictors, self.n_components), (self.n_predictors,)) or kinds != mine:
+        own_kinds = [(type(own), own.n_predictors, own.theta.size) for own in self.likelihoods]
+        if shapes != ((self.n_predictors, self.n_components), (self.n_predictors,)) or kinds != own_kinds:
             got = f"loadings of shape {shapes[0]}, offsets of shape {shapes[1]} and {len(kinds)} likelihoods"
             raise problem("FactorModel", got, f"those of {self.n_columns} columns and {self.n_components} factors")
 
@@ -217,7 +217,7 @@ class FactorModel:
         return [slice(i, min(i + step, values.shape[0])) for i in range(0, values.shape[0], step)]
 
     def by_stretch(self, values: np.ndarray, start: list[Any] | None, work: Callable[[slice, Any], T]) -> list[T]:
-        """``work(rows, start)`` of each stretch of rows, in order; every core takes its share of them."""
+        """``work(rows, start)`` for each block of rows, in order, on all cores."""
         parts = self.stretches(values)
 
         def share(first: int, last: int) -> list[T]:
@@ -229,7 +229,7 @@ class FactorModel:
     def solve(
         self, values: np.ndarray, p: Parameters, start: ArrayLike | None, tol: float, max_iter: int = 200
     ) -> Solved:
-        """q of every row of one stretch."""
+        """q for each row of one block."""
         from .row_engines import DualRows, GeneralRows
 
         expected = (self.n_predictors, self.n_components)
@@ -240,32 +240,32 @@ class FactorModel:
         return engine(self, values, p, start, tol, max_iter)
 
     def rows(self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8) -> RowFits:
-        """Fit q of every row at given parameters."""
+        """Fit q for each row at given parameters."""
         back = small.doubled(small.pairs(p.loadings)).T
 
         def work(rows: slice, begin: Any) -> RowFits:
-            found = self.solve(values[rows], p, begin, tol)
-            h, rho, ended = found.mean @ p.loadings.T + p.offset, found.V @ back, (found.n_iter, found.converged)
-            return RowFits(found.mean, small.unpack(found.V), h, rho, found.elbo, found.gap, *ended, [found.s])
+            fits = self.solve(values[rows], p, begin, tol)
+            h, rho, ended = fits.mean @ p.loadings.T + p.offset, fits.V @ back, (fits.n_iter, fits.converged)
+            return RowFits(fits.mean, small.unpack(fits.V), h, rho, fits.elbo, fits.gap, *ended, [fits.s])
 
-        found = self.by_stretch(values, start, work)
+        fits = self.by_stretch(values, start, work)
         names = ("mean", "covariance", "h", "rho", "elbo", "gap")
-        arrays = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
-        n_iter, converged = max(one.n_iter for one in found), all(one.converged for one in found)
-        return RowFits(n_iter=n_iter, converged=converged, start=[s for one in found for s in one.start], **arrays)
+        arrays = {name: np.concatenate([getattr(one, name) for one in fits]) for name in names}
+        n_iter, converged = max(one.n_iter for one in fits), all(one.converged for one in fits)
+        return RowFits(n_iter=n_iter, converged=converged, start=[s for one in fits for s in one.start], **arrays)
 
     def evidence(
         self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8, max_iter: int = 200
     ) -> TableFit:
-        """The evidence bound of the whole table and its gradient."""
+        """The evidence bound of the whole table, and its gradient."""
 
         def work(rows: slice, begin: Any) -> TableFit:
-            found = self.solve(values[rows], p, begin, tol, max_iter)
-            pooled = small.unpack(found.lam.T @ found.V)
-            second = pooled + small.unpack(found.lam.T @ small.pairs(found.mean))
-            W = design_slope(found.alpha, found.mean, pooled, p.loadings)
-            b = np.where(self.of_predictors(self.ordered), 0.0, -found.alpha.sum(axis=0))
-            own, ended = np.concatenate([np.zeros(0), *found.slopes()]), (found.n_iter, found.converged)
-            return TableFit(found.total, found.off, W, b, own, second, *ended, [found.s], tol)
+            fits = self.solve(values[rows], p, begin, tol, max_iter)
+            pooled = small.unpack(fits.lam.T @ fits.V)
+            second = pooled + small.unpack(fits.lam.T @ small.pairs(fits.mean))
+            W = design_slope(fits.alpha, fits.mean, pooled, p.loadings)
+            b = np.where(self.of_predictors(self.ordered), 0.0, -fits.alpha.sum(axis=0))
+            own, ended = np.concatenate([np.zeros(0), *fits.slopes()]), (fits.n_iter, fits.converged)
+            return TableFit(fits.total, fits.off, W, b, own, second, *ended, [fits.s], tol)
 
         return reduce(lambda one, other: one + other, self.by_stretch(values, start, work))

@@ -1,7 +1,7 @@
-"""What a factor model says of cells: their mean, their most probable value, draws, and the log density of others.
+"""Predictions of a factor model for cells: means, most probable values, draws, and log densities.
 
-A column is a pair (mean, sd) of numbers, or the probabilities (R, K) of its levels; its likelihood knows them. They
-become tables (R, D) in the numbers of ``columns.FactorTable``.
+The prediction of a column is a pair (mean, sd) of numbers, or the probabilities (R, K) of its levels, from its
+likelihood. They become tables (R, D) in the numbers of ``columns.FactorTable``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Cell = tuple[np.ndarray, np.ndarray] | np.ndarray
 def cells(
     model: FactorModel, mean: np.ndarray, covariance: np.ndarray, p: Parameters, wanted: np.ndarray
 ) -> list[Cell]:
-    """The predictive distribution of the cells that are wanted (R, D), z ~ N(mean (R, L), covariance (R, L, L)).
+    """The predictive distribution of the wanted cells (R, D), z ~ N(mean (R, L), covariance (R, L, L)).
 
-    Column by column, of the rows wanted there.
+    Yields columns, each for the rows that are wanted in it.
     """
     out = list[Cell]()
     for j, own in enumerate(p.likelihoods):
@@ -44,7 +44,7 @@ def cells(
 def _over(
     model: FactorModel, mean: np.ndarray, covariance: np.ndarray, p: Parameters, j: int, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the predictors of a column; of a softmax with their covariance."""
+    """Mean and variance of the predictors of a column; for a softmax mean and covariance."""
     at = model.slices[j]
     W = p.loadings[at]
     h = mean[rows] @ W.T + p.offset[at]
@@ -53,7 +53,7 @@ def _over(
 
 
 def _given(model: FactorModel, z: np.ndarray, p: Parameters) -> Iterator[tuple[Likelihood, np.ndarray]]:
-    """The likelihood of each column with eta (R, C), when the factors z (R, L) are known."""
+    """The likelihood of each column, with eta (R, C) for known factors z (R, L)."""
     eta = z @ p.loadings.T + p.offset
     return ((own, eta[:, at]) for own, at in zip(p.likelihoods, model.slices, strict=True))
 
@@ -65,7 +65,7 @@ def _probabilities(own: Likelihood, eta: np.ndarray) -> np.ndarray:
 
 
 def means(model: FactorModel, z: np.ndarray, p: Parameters) -> np.ndarray:
-    """Means (R, M) given z: of two levels that are not ordered the second's probability, else of every level."""
+    """Means (R, M) given z: probability of the second of two unordered levels, otherwise of each level."""
     parts = []
     for own, eta in _given(model, z, p):
         if own.support != "levels":
@@ -83,9 +83,9 @@ def lists_levels(own: Likelihood) -> bool:
 def typical(
     found: list[Cell], wanted: np.ndarray, level: Callable[[int, np.ndarray], np.ndarray] | None = None
 ) -> np.ndarray:
-    """The mean of a count or a real number, one level of the others (R, D); NaN where not wanted.
+    """The mean of counts and real numbers, and one level for other columns (R, D); NaN for cells that are not wanted.
 
-    ``level(j, p)`` sums up cells of column j from the probabilities (M, K) of its levels; default: the most probable.
+    ``level(j, p)`` chooses the level in column j from the probabilities (M, K); default: the most probable.
     """
     out = np.full(wanted.shape, np.nan)
     for j, cell in enumerate(found):
@@ -118,7 +118,7 @@ def summaries(
 
 
 def draw(model: FactorModel, z: np.ndarray, p: Parameters, rng: np.random.Generator) -> np.ndarray:
-    """A table (R, D) of cells given the factors z (R, L)."""
+    """Draw a table (R, D) of cells given the factors z (R, L)."""
     out = np.empty((z.shape[0], model.n_columns))
     for j, (own, eta) in enumerate(_given(model, z, p)):
         if own.support == "levels":
@@ -130,7 +130,7 @@ def draw(model: FactorModel, z: np.ndarray, p: Parameters, rng: np.random.Genera
 
 
 def log_density(model: FactorModel, fits: RowFits, p: Parameters, values: np.ndarray) -> np.ndarray:
-    """log p(cell | the rest of its row as fitted) (R, D), in nats; NaN where ``values`` is NaN."""
+    """log p(cell | the other cells of its row, as fitted) (R, D), in nats; NaN if ``values`` is NaN."""
     out, tiny = np.full(values.shape, np.nan), np.finfo(np.float64).tiny
     for j, own in enumerate(p.likelihoods):
         seen = ~np.isnan(values[:, j])

@@ -1,18 +1,18 @@
-"""Whole numbers without a dtype that says what they are: counts, ordered levels, or codes of categories?
+"""Columns of whole numbers whose dtype does not decide their meaning: counts, ordered levels, or codes of categories.
 
-Each reading of a column predicts it from the others, by a regression on the two leading principal components F of what
-they say, and is judged by its evidence (Schwarz's: log likelihood less half the logarithm of n for each parameter):
+Each possible reading of a column gives a regression of it on the other columns' first two principal components F.
+Readings are compared by Schwarz's criterion: log likelihood minus half the logarithm of n for each parameter.
 
-    counts              negative binomial, log mean F w + b; Poisson of more than 12 values without a 0
-    real numbers        normal, mean F w + b: where some are negative or there are more than 12 values
+    counts              negative binomial, log mean F w + b; Poisson if there are more than 12 values and no 0
+    real numbers        normal, mean F w + b, if some are negative or there are more than 12 values
     ordered levels      P(y <= k) = sigmoid(b_k - F w)
-    categories          softmax of F W + b; levels and categories where there are no more than 12 values
+    categories          softmax of F W + b; levels and categories only with at most 12 values
 
-Pulse, pressure and age are whole numbers of many values, never 0, that vary more or less than counts would: they are
-counts only where the Poisson likelihood that they would be fitted with is better than the normal, and a guess even
-then. Otherwise counts are few parameters for many values; levels spend one on each value, which pays where the values
-end abruptly (1 to 5) or are less spread than counts; categories spend K - 1 on each component, which pays where order
-says nothing.
+Pulse, blood pressure and age are whole numbers with many values, never 0, which vary more or less than counts would.
+They are read as counts only if the Poisson likelihood of their fit is better than the normal, and even then as a guess.
+Otherwise counts have few parameters for many values. Levels have one parameter for each value, which pays if values end
+abruptly (1 to 5) or vary less than counts. Categories have K - 1 for each component, which pays if order does not
+matter.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _DATES = "Turn dates into numbers, for example days since the first, or leave th
 
 @dataclass(frozen=True)
 class RawColumn:
-    """A column as it came: ``seen`` holds the cells that are not missing, of a numeric or bool dtype, or objects."""
+    """A column as given; ``seen`` has the cells that are not missing, with a numeric or bool dtype or as objects."""
 
     name: Any
     missing: np.ndarray
     seen: np.ndarray
-    declared: tuple[Any, ...] | None = None  # the categories of a pandas column, in their order
-    dtype: Any = None  # of a pandas column
-    ordered: bool = False  # whether the categories are
+    declared: tuple[Any, ...] | None = None  # the categories of a pandas column, in order
+    dtype: Any = None  # the dtype of a pandas column
+    ordered: bool = False  # whether the categories are ordered
 
     @property
     def is_number(self) -> bool:
@@ -59,13 +59,13 @@ def is_frame(X: Any) -> bool:
 
 
 def plain_array(X: Any) -> Any:
-    """An array, a list of rows or a sparse matrix as an array: None or NaN in masked cells, text as objects."""
-    if issparse(X):  # a zero of a sparse matrix is a zero, not a missing cell
+    """An array, a list of rows or a sparse matrix as an array: masked cells are None or NaN, text is objects."""
+    if issparse(X):  # a zero of a sparse matrix is not a missing cell
         return X.toarray()
     mask = np.ma.getmaskarray(X) if np.ma.isMaskedArray(X) else None
-    array = np.asarray(X)  # with what a mask hides
+    array = np.asarray(X)  # includes values under a mask
     if array.dtype.kind in "US":
-        array = np.asarray(X, dtype=object)  # numbers beside text stay numbers
+        array = np.asarray(X, dtype=object)  # numbers in a table with text stay numbers
     if mask is not None and mask.any():
         array = array.astype(np.float64 if array.dtype.kind in "biuf" else object)
         array[mask] = np.nan if array.dtype.kind == "f" else None
@@ -73,9 +73,9 @@ def plain_array(X: Any) -> Any:
 
 
 def split(X: Any, where: str) -> list[RawColumn]:
-    """The columns of a pandas data frame, an array, a list of rows or a sparse matrix, as they came.
+    """The columns of a pandas data frame, an array, a list of rows or a sparse matrix, without conversion.
 
-    A cell is missing when it is NaN, None, NA or masked. Dates are refused.
+    Missing cells are NaN, None, NA or masked. Dates are refused.
     """
     table = X if is_frame(X) else plain_array(X)
     if table.ndim != 2 or 0 in table.shape:
@@ -92,12 +92,12 @@ def split(X: Any, where: str) -> list[RawColumn]:
 
 
 def _cells(where: str, name: Any, series: pd.Series, dtype: Any) -> RawColumn:
-    """One column; its ``dtype`` is None where X has none of its own for each column."""
+    """One column; ``dtype`` is None if X has no dtype for each column."""
     column = DataColumn(where, name, series)
     missing = column.data.isna().to_numpy(dtype=bool)
     seen = column.data[~missing]
     if column.categories is not None:
-        used = column.categories[np.unique(seen.cat.codes.to_numpy())]  # one that no cell has would have no estimate
+        used = column.categories[np.unique(seen.cat.codes.to_numpy())]  # a category without cells has no estimate
         ordered = bool(seen.cat.ordered)
         return RawColumn(name, missing, _objects(seen), tuple(used.tolist()), dtype, ordered)
     if column.kind in (Kind.DATES, Kind.OUTLINES):
@@ -113,7 +113,7 @@ def _cells(where: str, name: Any, series: pd.Series, dtype: Any) -> RawColumn:
 
 
 def _numbers(seen: pd.Series) -> np.ndarray:
-    """Numbers or booleans of any dtype of pandas' as numpy's."""
+    """Numbers or booleans of any pandas dtype as numpy's."""
     kind = seen.dtype.kind
     if kind in "iu":
         return seen.to_numpy(dtype=np.int64)
@@ -128,22 +128,22 @@ def _objects(series: pd.Series) -> np.ndarray:
 
 
 def word(value: ArrayLike) -> str:
-    """A value in a sentence."""
+    """A value as text for a message."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def listed(names: Any) -> str:
-    """The first few of many."""
+    """The first few names, for a message."""
     words = [repr(name) for name in names]
     return ", ".join(words[:8]) + (f", ... ({len(words)} in all)" if len(words) > 8 else "")
 
 
 # -- Columns as numbers ----------------------------------------------------------------------------
-MOST_LEVELS, ROWS_A_LEVEL = 12, 3  # more distinct values, or fewer cells for each, are not judged as levels
-_ROWS, _COMPONENTS = 2000, 2  # rows that are looked at, and components of the others
-_CLEAR = 5.0  # nats by which a reading must be better than the next for it not to be a guess
-_LARGE = 100.0  # a mean from which whole numbers are as good as real ones
-_RIDGE = 0.01  # keeps a coefficient finite where levels are separated
+MOST_LEVELS, ROWS_A_LEVEL = 12, 3  # most distinct values, and least cells for each, for which levels are considered
+_ROWS, _COMPONENTS = 2000, 2  # rows that are used, and number of components
+_CLEAR = 5.0  # nats by which the best reading must exceed the next in order not to be a guess
+_LARGE = 100.0  # mean from which whole numbers are treated as real ones
+_RIDGE = 0.01  # keeps coefficients finite if levels are separated
 _WORDS: dict[type[Likelihood], str] = {
     Poisson: "counts",
     Gaussian: "real numbers",
@@ -151,11 +151,11 @@ _WORDS: dict[type[Likelihood], str] = {
     MultinomialLogit: "categories",
     BernoulliLogit: "two levels",
 }
-Wanted = type[Likelihood] | Likelihood | None  # a likelihood as it is, or one to begin from the cells; None is unsaid
+Wanted = type[Likelihood] | Likelihood | None  # an object, or a class with parameters from the cells; None for "auto"
 
 
 class ColumnReading(NamedTuple):
-    """What a column was read as (None: what its levels make it), why in a few words, and whether it is a guess."""
+    """The likelihood of a column (None: as its levels imply), the reason, and whether it is a guess."""
 
     kind: Wanted
     why: str
@@ -163,18 +163,18 @@ class ColumnReading(NamedTuple):
 
 
 def readings(cells: list[RawColumn], wanted: list[Wanted], where: str) -> list[ColumnReading]:
-    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
+    """The reading of each column: as the user says, by its dtype, or by evidence."""
     for part in cells:
         if part.seen.size == 0:
             raise problem(
                 where, f"column {part.name!r} has no data", "at least one cell that is not missing", "Leave it out."
             )
-    found = [
+    decided = [
         _guess(part, where) if kind is None else ColumnReading(kind, "as asked for")
         for part, kind in zip(cells, wanted)
     ]
-    if all(found):
-        return [reading for reading in found if reading]
+    if all(decided):
+        return [reading for reading in decided if reading]
     rows = sample(cells[0].missing.size)
     some = [numbers(part, rows) for part in cells]
     blocks = [block(*one) for one in some]
@@ -184,11 +184,11 @@ def readings(cells: list[RawColumn], wanted: list[Wanted], where: str) -> list[C
         seen = ~np.isnan(y)
         return judge(y[seen], components(blocks, j)[seen])
 
-    return [reading or judged(j) for j, reading in enumerate(found)]
+    return [reading or judged(j) for j, reading in enumerate(decided)]
 
 
 def numbers(cells: RawColumn, rows: np.ndarray) -> tuple[np.ndarray, bool]:
-    """A column as any numbers, NaN for holes, and whether they are those of levels."""
+    """A column as numbers, NaN for missing cells, and whether they are indices of levels."""
     y = np.full(cells.missing.size, np.nan)
     labels = np.unique(cells.seen.astype(str)) if not cells.is_number else None
     y[~cells.missing] = cells.seen if labels is None else np.searchsorted(labels, cells.seen.astype(str))
@@ -197,7 +197,7 @@ def numbers(cells: RawColumn, rows: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def _guess(cells: RawColumn, where: str) -> ColumnReading | None:
-    """By dtype and values; None is for evidence to decide."""
+    """The reading from dtype and values; None if evidence must decide."""
     seen, name = cells.seen, cells.name
     if not cells.is_number:
         if cells.declared is not None:
@@ -213,7 +213,7 @@ def _guess(cells: RawColumn, where: str) -> ColumnReading | None:
     judged = is_judged(cells, K)
     if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
         return ColumnReading(Gaussian, "real numbers")
-    holes = bool(cells.missing.any())  # they make pandas turn integers into floats
+    holes = bool(cells.missing.any())  # pandas turns integers with missing cells into floats
     if seen.dtype.kind == "f" and not holes:
         few = judged and K <= MOST_LEVELS
         return ColumnReading(Gaussian, f"numbers of a float dtype{', though whole and few' if few else ''}", few)
@@ -232,7 +232,7 @@ def _guess(cells: RawColumn, where: str) -> ColumnReading | None:
 
 
 def _refuse_digits(cells: RawColumn, where: str) -> None:
-    """Text that is all numbers was read wrongly before it came here."""
+    """Refuse text that is all numbers, the result of an earlier error in reading."""
     try:
         numbers = [float(cell) for cell in cells.seen if isinstance(cell, str)]
     except ValueError:
@@ -245,7 +245,7 @@ def _refuse_digits(cells: RawColumn, where: str) -> None:
 
 # -- by evidence ---------------------------------------------------------------------------------------
 def plain(cells: RawColumn) -> ColumnReading:
-    """Whole numbers with too few cells for evidence, or too large for it to matter."""
+    """The reading of whole numbers with too few cells for evidence, or so large that it does not matter."""
     low, high = int(cells.seen.min()), int(cells.seen.max())
     span = f"whole numbers from {low} to {high}"
     if low < 0:
@@ -256,42 +256,42 @@ def plain(cells: RawColumn) -> ColumnReading:
 
 
 def is_judged(cells: RawColumn, K: int) -> bool:
-    """Whether there are cells enough to weigh the readings of a column of numbers, of which K differ."""
+    """Whether there are enough cells to compare readings of a column with K distinct values."""
     clear = K > MOST_LEVELS and (cells.seen.min() < 0 or cells.seen.mean() >= _LARGE)
     return bool(cells.seen.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
 
 
 def judge(y: np.ndarray, F: np.ndarray) -> ColumnReading:
-    """A column of whole numbers y (n,) beside the components F (n, q) of the others."""
+    """Compare readings of a column of whole numbers y (n,), given components F (n, q) of the other columns."""
     values, codes = np.unique(y, return_inverse=True)
     n, K, q = y.size, values.size, F.shape[1]
     ones, price = np.hstack([F, np.ones((n, 1))]), 0.5 * np.log(n)
-    found: dict[type[Likelihood], float] = {}
+    evidence: dict[type[Likelihood], float] = {}
     if values[0] >= 0:
         measured = K > MOST_LEVELS and values[0] > 0
         start, counts = (
             np.r_[np.zeros(q), np.log(y.mean())],
             Poisson() if measured else NegativeBinomial(5.0, bound="log-sum"),
         )
-        found[Poisson] = _scalar(counts, y, ones, start, (-4.0, 12.0)) - (q + 1 + counts.theta.size) * price
-    if values[0] < 0 or K > MOST_LEVELS:  # a density, and cells of width one
+        evidence[Poisson] = _scalar(counts, y, ones, start, (-4.0, 12.0)) - (q + 1 + counts.theta.size) * price
+    if values[0] < 0 or K > MOST_LEVELS:  # densities, integrated over cells of width one
         start = np.r_[np.zeros(q), y.mean()]
-        found[Gaussian] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
+        evidence[Gaussian] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
     if K <= MOST_LEVELS:
         share = np.cumsum(np.bincount(codes))[:-1] / n
         ordered = _scalar(Ordinal(logit(share), bound="log-sum"), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
-        found[BernoulliLogit if K == 2 else Ordinal] = ordered - (K - 1 + q) * price
+        evidence[BernoulliLogit if K == 2 else Ordinal] = ordered - (K - 1 + q) * price
     if 2 < K <= MOST_LEVELS:
-        found[MultinomialLogit] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
-    best, second = sorted(found, key=lambda kind: -found[kind])[:2]
-    lead = found[best] - found[second]
+        evidence[MultinomialLogit] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
+    best, second = sorted(evidence, key=lambda kind: -evidence[kind])[:2]
+    lead = evidence[best] - evidence[second]
     why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {_WORDS[best]} by {lead:.1f} nats against "
-    without_zero = best is Poisson and values[0] > 0  # most counts are 0 somewhere; a measured quantity is not
+    without_zero = best is Poisson and values[0] > 0  # counts are usually 0 somewhere, measured quantities are not
     return ColumnReading(best, why + _WORDS[second], bool(lead < _CLEAR) or without_zero)
 
 
 def components(blocks: list[np.ndarray], j: int) -> np.ndarray:
-    """Scores (R, q) of the rows on the leading components of all blocks (R, .) but the j-th."""
+    """Scores (R, q) of the rows on the first components of all blocks (R, .) except the j-th."""
     others = [block for i, block in enumerate(blocks) if i != j and block.shape[1]]
     if not others:
         return np.zeros((blocks[j].shape[0], 0))
@@ -303,7 +303,7 @@ def components(blocks: list[np.ndarray], j: int) -> np.ndarray:
 
 
 def block(values: np.ndarray, few: bool) -> np.ndarray:
-    """A column as numbers that vary by about one, 0 for holes: an indicator of each value where they are few."""
+    """A column as standardised numbers, 0 for missing cells; with few distinct values an indicator of each."""
     seen = ~np.isnan(values)
     if not seen.any():
         return np.zeros((values.size, 0))
@@ -313,13 +313,13 @@ def block(values: np.ndarray, few: bool) -> np.ndarray:
 
 
 def sample(n: int) -> np.ndarray:
-    """The rows that are looked at: all of a short table, some of a long one, always the same."""
+    """The rows that are used: all of a short table, a fixed sample of a long one."""
     return np.arange(n) if n <= _ROWS else np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
 
 
 # -- regressions ---------------------------------------------------------------------------------------
 def _scalar(first: Likelihood, y: np.ndarray, F: np.ndarray, w: np.ndarray, reach: tuple[float, float]) -> float:
-    """The largest log likelihood over w and the likelihood's own parameters, theta, which are kept within ``reach``."""
+    """The largest log likelihood over w and the likelihood's own parameters theta, limited to ``reach``."""
     none, q = np.zeros((y.size, 1)), w.size
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -349,5 +349,5 @@ def _softmax(codes: np.ndarray, F: np.ndarray, K: int) -> float:
 
 def _least(loss: Any, x: np.ndarray, bounds: Any) -> float:
     with np.errstate(all="ignore"):
-        found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60, "ftol": 1e-7})
-    return float(found.fun)
+        result = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60, "ftol": 1e-7})
+    return float(result.fun)

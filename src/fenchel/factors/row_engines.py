@@ -1,9 +1,9 @@
-"""The two engines that fit q to every row of a table.
+"""Two engines that fit q for each row of a table.
 
-``DualRows`` solves the dual of each row, all rows at once (``row_search.py``); it knows every
-likelihood whose bound is convex. ``GeneralRows`` takes any likelihood of one predictor: all rows are one problem of the
-library's general solvers, with a ``Mixed`` likelihood of one part a column, and the prior of
-``priors/batched.py``, that is the loadings W with weights of its own for every row.
+``DualRows`` solves the dual of all rows at once (``row_search.py``), for likelihoods with convex bounds.
+``GeneralRows`` takes any likelihood with one predictor. It treats all rows as one problem of the library's general
+solvers: a ``Mixed`` likelihood with one part for each column, and the prior of ``priors/batched.py``, which combines
+the loadings W with weights for each row.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 # -- Rows whose likelihoods have a dual -------------------------------------------------------------
-# nats that a cell's bound may miss, in units of tol: a search over parameters compares values to a
-# hundredth of tol, and Newton's last step squares what is left
+# largest error of a cell's bound in nats, in units of tol: a search over parameters compares values to a hundredth of
+# tol, and Newton's last step squares the error
 CELL_SHARE = 1e-3
 
 
@@ -40,7 +40,7 @@ def row_problems(values: np.ndarray, p: Parameters) -> RowProblems:
 
 
 class DualRows(Solved):
-    """Every row solved by itself, to gaps that are small together."""
+    """Each row solved separately, to gaps whose sum is small."""
 
     elbo: np.ndarray = np.zeros(0)
     gap: np.ndarray = np.zeros(0)
@@ -70,7 +70,7 @@ class DualRows(Solved):
 
 # -- Rows of any likelihood --------------------------------------------------------------------------
 def likelihood_of_cells(n: int, p: Parameters) -> Likelihood:
-    """The likelihood of n rows, cell by cell; gaussian columns are one part, with a variance a cell."""
+    """The likelihood of n rows, in the order of cells; Gaussian columns are one part with a variance for each cell."""
     noise = p.variance[~np.isnan(p.variance)]
     which, parts = np.zeros(len(p.likelihoods), dtype=int), list[Likelihood]()
     for i, columns in enumerate(grouped(Gaussian if type(own) is Gaussian else id(own) for own in p.likelihoods)):

@@ -1,18 +1,17 @@
-"""The dual problems of the rows of a table, solved all at once: one Newton system a row, one search for all.
+"""The dual problems of all rows of a table, solved together: one Newton system for each row, one search for all.
 
-With the packed pairs c_q of the loadings W_q (``linalg/small.py``), 1/2 Vt o Vt = c K c', and for the
-pairs t = (i, j) and u = (k, l) Newton's system of a row is
+With the packed pairs c_q of the loadings W_q (``linalg/small.py``), 1/2 Vt o Vt = c K c'. For the pairs t = (i, j) and
+u = (k, l) the Newton system of a row is
 
     (K^-1)_tu = A_ik A_jl + A_il A_jk,        H = diag(I, K^-1) + [a W, lam' c]' Jt [a W, lam' c]
 
-Its unknowns are the L means and the L (L + 1) / 2 pairs. The simplified system leaves the pairs out and
-has rho^2 / 2 on the diagonal instead; a row has the whole system where factors are few or its gap falls
-slowly.
+Its unknowns are the L means and the L (L + 1) / 2 pairs. The reduced system has no pairs, and rho^2 / 2 on the
+diagonal instead. The full system is used if there are few factors or if the gap of a row decreases slowly.
 
-A step is a whole Newton step and need not lower the dual at once. After ``PATIENCE`` steps without a new
-best point a row returns to its best point and takes a step that must make progress, shorter if need be.
-Where the decrease that Newton's step promises is below rounding, the gap decides; elsewhere a bound on
-it serves. Rows that have ended leave the arrays once they are half of them.
+A step is a full Newton step and need not decrease the dual at once. After ``PATIENCE`` steps without a new best point a
+row returns to its best point and takes a step that must make progress, shortened if necessary. If the predicted
+decrease is below rounding error, the gap decides; elsewhere a bound of it is enough. Rows that have ended are removed
+from the arrays once they are half of them.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from ..linalg import small
 from ..solvers.base import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from .cell_bounds import CellSites, TableCells
 
-FEW_FACTORS = 3  # up to so many factors every row has the whole Newton system from its first step
-LARGEST_BY_ENTRY = 24  # unknowns; a larger system is solved by LAPACK, row after row
-LARGEST_SYSTEM = 1 << 20  # numbers in the whole Newton systems that are solved together; more rows take turns
-SHORTEST_STEP = 1e-7  # of Newton's; a step that would have to be shorter is given up
+FEW_FACTORS = 3  # number of factors up to which every row uses the full Newton system from its first step
+LARGEST_BY_ENTRY = 24  # unknowns up to which rows are solved together; LAPACK solves larger systems row by row
+LARGEST_SYSTEM = 1 << 20  # numbers in the full Newton systems solved together; more rows are solved in turn
+SHORTEST_STEP = 1e-7  # relative to Newton's step; shorter steps are given up
 
 Record = TypeVar("Record")
 
 
 @dataclass
 class RowPoints(CellSites):
-    """All rows at one s, with the potentials there."""
+    """All rows at one s, with the potentials at s."""
 
     dual: np.ndarray  # (R,)
     gap: np.ndarray  # (R,)
@@ -46,28 +45,28 @@ class RowPoints(CellSites):
     V: np.ndarray  # (L, L, R)  A^-1
     h: np.ndarray  # (P, R)
     rho: np.ndarray  # (P, R)
-    g: np.ndarray  # (Q, R)  the slope of the dual in tau
+    g: np.ndarray  # (Q, R)  the derivative of the dual in tau
 
 
 def some_rows(record: Record, rows: np.ndarray) -> Record:
-    """Some rows of a record of arrays whose last axis is the rows."""
+    """Selected rows of a record of arrays whose last axis is rows."""
     return type(record)(**{name: x[..., rows] for name, x in vars(record).items()})
 
 
 def joined_rows(records: Sequence[Record]) -> Record:
-    """Records of some rows each as one record."""
+    """Records of different rows as one record."""
     names = vars(records[0])
     joined = {name: np.concatenate([vars(one)[name] for one in records], axis=-1) for name in names}
     return type(records[0])(**joined)
 
 
 def solve_rows(H: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """x (N, R) with H_r x_r = r_r for H (N, N, R); NaN where a row's H has no solution."""
+    """x (N, R) with H_r x_r = r_r for H (N, N, R); NaN for rows whose H is singular."""
     if H.shape[0] <= LARGEST_BY_ENTRY:
         return small.solve(small.cholesky(H), r)
     try:
         return np.linalg.solve(H.transpose(2, 0, 1), r.T[:, :, None])[:, :, 0].T
-    except np.linalg.LinAlgError:  # one of the rows: halve them until it is alone
+    except np.linalg.LinAlgError:  # one of the rows is singular: halve them until it is alone
         n = r.shape[1]
         if n == 1:
             return np.full_like(r, np.nan)
@@ -76,7 +75,7 @@ def solve_rows(H: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 
 class RowProblems:
-    """The dual problems of the rows of a table with loadings (P, L): W and its packed pairs are those of potentials."""
+    """The dual problems of the rows of a table with loadings (P, L); W and its packed pairs are over potentials."""
 
     def __init__(self, cells: TableCells, loadings: np.ndarray) -> None:
         self.cells, self.loadings, self.loading_pairs = cells, loadings, small.pairs(loadings)
@@ -84,11 +83,11 @@ class RowProblems:
         self.pair = np.tril_indices(loadings.shape[1])
 
     def take(self, rows: np.ndarray) -> RowProblems:
-        """Some of the rows."""
+        """Selected rows."""
         return RowProblems(self.cells.take(rows), self.loadings)
 
     def duals(self, s: np.ndarray) -> tuple[CellSites, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The potentials at s (Q, R), u, A, its lower factor, and the dual (R,); inf where a row overflows."""
+        """The potentials at s (Q, R), u, A, its lower factor, and the dual (R,); inf for rows that overflow."""
         site, L = self.cells.sites(s), self.W.shape[1]
         u, A = self.loadings.T @ site.alpha, np.zeros((L, L, s.shape[1]))
         A[self.pair] = A[self.pair[::-1]] = self.loading_pairs.T @ site.lam
@@ -99,7 +98,7 @@ class RowProblems:
         return site, u, A, C, np.where(np.isfinite(dual), dual, np.inf)
 
     def at(self, s: np.ndarray, exact: bool = True) -> RowPoints:
-        """Every row at s (Q, R); its gap is inf where it overflows, and a bound on it unless ``exact``."""
+        """All rows at s (Q, R); the gap is inf for rows that overflow, and an upper bound unless ``exact``."""
         site, u, A, C, dual = self.duals(s)
         V = small.inverse_of(C)
         cells = self.cells
@@ -111,7 +110,7 @@ class RowProblems:
         return RowPoints(**vars(site), dual=dual, gap=gap, u=u, A=A, V=V, h=h, rho=rho, g=g)
 
     def begin(self) -> np.ndarray:
-        """s (Q, R) where every row starts: on the way from the prior's mean to alpha = 0, while the dual falls."""
+        """Starting points s (Q, R): from the prior's mean towards alpha = 0, as long as the dual falls."""
         start, c = np.zeros(self.cells.shape), 1.0
         best, falls = np.full(start.shape[1], np.inf), np.ones(start.shape[1], dtype=bool)
         while c >= 1e-4 and falls.any():
@@ -124,20 +123,20 @@ class RowProblems:
 
     # -- Newton's system ---------------------------------------------------------------------------
     def newton(self, at: RowPoints, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Newton's step ds (Q, R) and what it promises of the dual, g'dtau (R,), by the whole system or not."""
+        """Newton's step ds (Q, R) and the predicted change g'dtau (R,) of the dual, by the full or reduced system."""
         W, table, L, cells = self.W, self.table, self.W.shape[1], self.cells
         rho = cells.of_potentials(at.rho)
         extra = -0.5 * at.bend * rho
         if not whole:
             extra = extra + 0.5 * (at.slope * rho) ** 2
         d = at.spread / (1.0 + at.spread * extra)
-        groups = []  # of softmax columns: their potentials, and the sum of d and slack of each (n, R)
+        groups = []  # for softmax columns: their potentials, and the sum of d and slack of each (n, R)
         for one in cells.softmax:
             total = d[one.potentials].sum(axis=1) + at.slack[one.slack]
             groups.append((one.potentials, np.where(total > 0.0, total, np.inf)))
 
         def inner(x: np.ndarray) -> np.ndarray:
-            """Jt x."""
+            """The product Jt x."""
             out = d * x
             for q, total in groups:
                 out[q] -= d[q] * (out[q].sum(axis=1) / total)[:, None]
@@ -150,7 +149,7 @@ class RowProblems:
         B = np.hstack([W, table])[:, : H.shape[0]]
         for q, total in groups:
             z = B[q].transpose(0, 2, 1) @ d[q]  # (n, N, R); a and lam' of a softmax are 1
-            for one, size in zip(z, total, strict=True):  # all columns at once would be n times as large as H
+            for one, size in zip(z, total, strict=True):  # all columns at once would take n times the memory of H
                 H -= (one / size)[:, None] * one
         pull = inner(-at.g)
         r = W.T @ (cells.sign * pull)
@@ -165,7 +164,7 @@ class RowProblems:
         return left - extra * dtau, np.sum(at.g * dtau, axis=0)
 
     def _whole(self, at: RowPoints, d: np.ndarray) -> np.ndarray:
-        """The whole system (N, N, R) but for its first L rows and columns."""
+        """The full system (N, N, R) without its first L rows and columns."""
         W, table = self.W, self.table
         (i, j), (Q, T), L, R = self.pair, table.shape, W.shape[1], d.shape[1]
         H = np.empty((L + T, L + T, R))
@@ -182,7 +181,7 @@ class RowProblems:
         return H
 
     def direction(self, at: RowPoints, leave: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Newton's step of the rows that ``leave`` (R,), by the whole system where ``whole`` (R,) says so."""
+        """Newton's step of rows ``leave`` (R,), with the full system for rows ``whole`` (R,)."""
         ds, promised = np.zeros_like(at.g), np.zeros(leave.size)
         if (leave & ~whole).any():
             ds, promised = self.newton(at, False)
@@ -197,7 +196,7 @@ class RowProblems:
 
     # -- The search --------------------------------------------------------------------------------
     def search(self, s: np.ndarray, tol: np.ndarray, max_steps: int) -> tuple[np.ndarray, RowPoints, int]:
-        """Every row from s (Q, R) to its gap ``tol`` (R,): where it ended, and the largest number of steps."""
+        """Search from s (Q, R) until the gap of each row is at most ``tol`` (R,); returns end points and most steps."""
         places: list[np.ndarray] = []
         ends: list[np.ndarray] = []
         points: list[RowPoints] = []
@@ -219,7 +218,7 @@ class RowProblems:
         return np.hstack(ends)[:, order], some_rows(joined_rows(points), order), longest
 
     def advance(self, at: RowPoints, state: SearchState, max_steps: int) -> None:
-        """Judge the point of every row, whose s is then its next point; rows that have ended stay."""
+        """Judge the current point of each row and set its next point s; rows that have ended do not change."""
         dual, gap = at.dual, at.gap
         strict = state.flat | state.careful
         rounding = 0.1 * ROUNDING * np.maximum(1.0, np.abs(state.left_dual))
@@ -227,7 +226,7 @@ class RowProblems:
         better = (dual <= state.best) | (gap < state.best_gap)
         lower = (gap < state.left_gap) | (dual < state.left_dual + least)
         accepted = (dual < np.inf) & np.where(strict, lower, better | (state.patience > 0))
-        # a step that fails is made shorter, or the row returns to its best point
+        # after a failed step, shorten it or return to the row's best point
         failed = (state.step > 0.0) & ~accepted & ~state.ended
         state.careful &= failed | (state.step == 0.0)
         state.step = np.where(failed, state.step * np.where(state.step > 0.1, 0.5, 0.1), state.step)
@@ -235,7 +234,7 @@ class RowProblems:
         back = failed & ~shorter
         state.last_try |= back & strict
         state.careful |= back
-        # the other rows are at a new point: it may be their best, or their end
+        # other rows are at a new point, which may be their best or their last
         here = ~(failed | state.ended)
         better &= here
         state.best = np.where(better, dual, state.best)
@@ -253,7 +252,7 @@ class RowProblems:
         state.s = np.where(state.ended, state.s, next_s)
 
     def leave(self, at: RowPoints, state: SearchState, leave: np.ndarray) -> None:
-        """Newton's step of the rows that ``leave`` (R,) their point; a row that has none ends there."""
+        """Newton's step for the rows ``leave`` (R,); a row without a valid step ends."""
         whole = (self.W.shape[1] <= FEW_FACTORS) | (state.slow >= SLOW_STEPS)
         ds, promised = self.direction(at, leave, whole)
         state.ended |= leave & np.isnan(promised)
@@ -272,30 +271,30 @@ class RowProblems:
 
 @dataclass
 class SearchState:
-    """Where the search of every row is; the last axis of each array is the rows."""
+    """The state of the search of each row; rows are the last axis of each array."""
 
-    s: np.ndarray  # (Q, R)  the point that is judged next
+    s: np.ndarray  # (Q, R)  the next point
     tol: np.ndarray
     best_s: np.ndarray  # (Q, R)
-    left_s: np.ndarray  # (Q, R)  the point that the last Newton step left
-    move: np.ndarray  # (Q, R)  that step
-    best: np.ndarray  # the smallest dual, or that of the smallest gap
+    left_s: np.ndarray  # (Q, R)  the starting point of the last Newton step
+    move: np.ndarray  # (Q, R)  the last Newton step
+    best: np.ndarray  # the smallest dual, or the dual at the smallest gap
     best_gap: np.ndarray
     left_dual: np.ndarray
     left_gap: np.ndarray
-    promised: np.ndarray  # the slope of the dual along the step
-    step: np.ndarray  # the share of it that is tried; 0 at a point to which the row returned
-    patience: np.ndarray  # steps that may still pass without a new best point
+    promised: np.ndarray  # the derivative of the dual along the step
+    step: np.ndarray  # the fraction of the step that is tried; 0 after a return to an earlier point
+    patience: np.ndarray  # number of further steps allowed without a new best point
     n_steps: np.ndarray
-    slow: np.ndarray  # how many steps left much of the gap
-    flat: np.ndarray  # whether the promise is below rounding
+    slow: np.ndarray  # number of steps after which much of the gap remained
+    flat: np.ndarray  # whether the predicted decrease is below rounding error
     careful: np.ndarray  # whether the step must make progress
     last_try: np.ndarray  # whether the row ends at its best point, to which it returned
     ended: np.ndarray
 
     @classmethod
     def begin(cls, s: np.ndarray, tol: np.ndarray) -> SearchState:
-        """At s (Q, R), before any step."""
+        """The state at s (Q, R) before any step."""
         R = s.shape[1]
         values, steps = np.full((4, R), np.inf), np.zeros((2, R))
         counts, flags = np.zeros((3, R), dtype=int), np.zeros((4, R), dtype=bool)

@@ -1,9 +1,9 @@
-"""How many factors: by the evidence of the whole table, and by cells that were hidden and then predicted.
+"""The number of factors, by the evidence of the whole table and by prediction of hidden cells.
 
-The evidence of a number of factors has the loadings integrated out; the bound at the learned
-loadings alone rises with every factor, for a given strength. It is an approximation, not a bound. Held-out cells need
-none: a share of the cells is hidden, the model learned without them, and -log2 p of each given the rest of its row is
-its cost in bits (of a real number, whose p is a density, it may be negative).
+The evidence of a number of factors integrates over the loadings; the bound at the learned loadings increases with every
+factor, for a given strength of the prior. This evidence is an approximation and not a bound. Held-out cells need no
+approximation: a share of the cells is hidden, the model is learned without them, and the cost of a cell in bits is
+-log2 p given the other cells of its row. For real numbers p is a density, and the cost may be negative.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ if TYPE_CHECKING:
     from .table_evidence import LearnedTable
 
 # -- How sharply the data determine the loadings, and the evidence once they are integrated out ----
-# The observed information is the complete one less what is missing because z is not seen (Louis 1982). With q(z_r) =
-# N(m, V), d = z - m, and the slope of a row's loss in W_p nearly (alpha_p + lam_p W_p' d)(m + d),
+# The observed information is the complete one minus the part that is missing because z is not observed (Louis 1982).
+# With q(z_r) = N(m, V), d = z - m, and the approximate derivative (alpha_p + lam_p W_p' d)(m + d) of a row's loss in
+# W_p,
 #
 #     H = sum_r [ blockdiag_p( lam_p (V + m m') ) - M_r ],
 #     M_pq = A_p V A_q' + lam_p lam_q [ (W_p' V W_q) V + V W_q W_p' V ],    A_p = alpha_p I + lam_p m W_p'
 #
-# which is exact for Gaussian columns. W and W Q have the same evidence for every rotation Q, so the maximum is not a
-# point but an orbit of dimension t = L (L - 1) / 2; across it the integral is Laplace's, along it a volume (as in Minka
-# 2000):
+# which is exact for Gaussian columns. W and W Q have the same evidence for each rotation Q, so the maximum is an orbit
+# of dimension t = L (L - 1) / 2. The integral across it is Laplace's approximation, and along it the volume of the
+# orbit (Minka 2000):
 #
 #     log p(y) ~ P - strength/2 |W|^2 + PL/2 log strength - t/2 log 2 pi - 1/2 log|H + strength I| across the orbit
 #                + log vol O(L) + sum_{i<j} 1/2 log(|w_i|^2 + |w_j|^2),     w_i the columns of W, orthogonal
-_CHUNK = 1 << 22  # numbers of a temporary
-_FLOPS = 2e11  # beyond it a sample of the rows stands for all
+_CHUNK = 1 << 22  # entries of a temporary
+_FLOPS = 2e11  # above it a sample of the rows is used
 
 
 def information(model: FactorModel, values: np.ndarray, p: Parameters, tol: float = 1e-8) -> np.ndarray:
-    """H (P L, P L), the loadings in the order of ``W.ravel()``."""
+    """H (P L, P L), with loadings in the order of ``W.ravel()``."""
     P, L, R = model.n_predictors, model.n_components, values.shape[0]
     enough = int(max(1000.0, _FLOPS / ((P * L) ** 2 * (L * L + L + 1))))
     if enough < R:
@@ -52,8 +53,8 @@ def information(model: FactorModel, values: np.ndarray, p: Parameters, tol: floa
     W, H = p.loadings, np.zeros((P, L, P, L))
     diagonal = np.arange(P)
     for rows in model.stretches(values):
-        found = model.solve(values[rows], p, None, tol)
-        alpha, lam, mean, V = found.alpha, found.lam, found.mean, small.unpack(found.V)
+        fits = model.solve(values[rows], p, None, tol)
+        alpha, lam, mean, V = fits.alpha, fits.lam, fits.mean, small.unpack(fits.V)
         second = V + mean[:, :, None] * mean[:, None, :]
         H[diagonal, :, diagonal, :] += np.einsum("rp,rij->pij", lam, second)
         step = max(1, _CHUNK // (P * L**3))
@@ -79,14 +80,14 @@ def _missing(alpha: np.ndarray, lam: np.ndarray, mean: np.ndarray, V: np.ndarray
 
 
 def integrated(model: FactorModel, values: np.ndarray, found: LearnedTable, tol: float = 1e-8) -> float:
-    """The evidence of a table with the loadings integrated out; ``found`` is what ``learn`` gives: orthogonal W."""
+    """The evidence of a table, integrated over the loadings; ``found`` is a result of ``learn``, with orthogonal W."""
     W, strength = found.parameters.loadings, found.strength
     P, L = W.shape
     H = information(model, values, found.parameters, tol) + strength * np.eye(P * L)
     pairs = [(i, j) for i in range(L) for j in range(i)]
     length = np.sum(W * W, axis=0)
     across = _across(H, W, pairs)
-    roots = np.maximum(np.linalg.eigvalsh(across), 0.1 * strength)  # rounding, and a bound that is not quite quadratic
+    roots = np.maximum(np.linalg.eigvalsh(across), 0.1 * strength)  # rounding, and a bound that is not quadratic
     group = np.log(2.0) + sum(np.log(2.0) + 0.5 * k * np.log(np.pi) - gammaln(0.5 * k) for k in range(2, L + 1))
     orbit = group + 0.5 * sum(np.log(max(length[i] + length[j], 1e-300)) for i, j in pairs)
     prior = 0.5 * (W.size * np.log(strength) - strength * float(length.sum()) - len(pairs) * np.log(2.0 * np.pi))
@@ -94,7 +95,7 @@ def integrated(model: FactorModel, values: np.ndarray, found: LearnedTable, tol:
 
 
 def _across(H: np.ndarray, W: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """H on the directions that are not rotations of W."""
+    """H in the directions that are not rotations of W."""
     if not pairs:
         return H
     turns = np.zeros((len(pairs), *W.shape))
@@ -106,25 +107,25 @@ def _across(H: np.ndarray, W: np.ndarray, pairs: list[tuple[int, int]]) -> np.nd
 
 # -- How many factors ------------------------------------------------------------------------------
 _WHERE = "select_components"
-_PATIENCE = 2  # further factors that are tried after the evidence was largest
+_PATIENCE = 2  # number of further factors tried after the largest evidence
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What each number of factors gave.
+    """The comparison of numbers of factors.
 
     Attributes
     ----------
     n_components : array (M,)
     evidence : array (M,)
-        log p of the whole table with the loadings integrated out, approximately, in nats.
+        Approximate log evidence of the whole table, integrated over the loadings, in nats.
     elbo : array (M,)
-        The evidence bound at the learned loadings; at a fixed strength it rises with every factor.
+        The evidence bound at the learned loadings; at a fixed strength it increases with every factor.
     strength : array (M,)
     bits : array (M, n_repeats)
         Mean cost of a hidden cell. Empty with ``n_repeats=0``.
     baseline : array (n_repeats,)
-        The same for no factors: every column by its own frequencies or mean.
+        The same cost without factors: each column by its own frequencies or mean.
     """
 
     n_components: np.ndarray
@@ -141,13 +142,13 @@ class Selection:
 
     @property
     def best_by_bits(self) -> int:
-        """The number of factors that predicts hidden cells best."""
+        """The number of factors that predict hidden cells best."""
         if self.bits.shape[1] == 0:
             raise problem(_WHERE, "no cell was hidden", "n_repeats of at least 1")
         return int(self.n_components[np.argmin(self.bits.mean(axis=1))])
 
     def table(self) -> Any:
-        """As a pandas table, a row a number of factors."""
+        """The comparison as a pandas table, with a row for each number of factors."""
         from pandas import DataFrame
 
         columns = {"evidence": self.evidence, "elbo": self.elbo, "strength": self.strength}
@@ -172,18 +173,18 @@ def select_components(
     max_iter: int = 200,
     random_state: int | None = None,
 ) -> Selection:
-    """Fit every number of factors, to the whole table and with some cells hidden.
+    """Fit each number of factors to the whole table, and to the table with some cells hidden.
 
     Parameters
     ----------
     X : table as for ``ProbabilisticPCA``
-    candidates : numbers of factors, or the largest
-    likelihood, bound, strength, noise, n_init, tol, max_iter : as there
+    candidates : numbers of factors, or the largest number
+    likelihood, bound, strength, noise, n_init, tol, max_iter : as for ``ProbabilisticPCA``
         The evidence needs a prior: ``strength`` above 0, or learned.
     hidden : float
-        Share of the cells that is hidden, drawn anew in each repeat.
+        Share of cells that are hidden; drawn again for each repeat.
     n_repeats : int
-        0 for the evidence alone.
+        Number of repeats; 0 for the evidence alone.
     random_state : int, optional
 
     Returns
@@ -220,10 +221,10 @@ def select_components(
     bits = np.empty((sizes.size, n_repeats))
     for i, size in enumerate(sizes):
         model = FactorModel(table.likelihoods, int(size), noise)
-        found, own = fitted(model, table, table.values, rng=seed, **options)
-        volume = float(own.log_volume(table.values).sum())
-        evidence[i] = integrated(model, own.apply(table.values), found, tol) - volume
-        elbo[i], found_strength[i] = found.elbo - volume, found.strength
+        learned, own_units = fitted(model, table, table.values, rng=seed, **options)
+        volume = float(own_units.log_volume(table.values).sum())
+        evidence[i] = integrated(model, own_units.apply(table.values), learned, tol) - volume
+        elbo[i], found_strength[i] = learned.elbo - volume, learned.strength
         for k, mask in enumerate(masks):
             bits[i, k] = _bits(held_out(model, table, mask, rng=seed, **options))
     baseline = np.array([_bits(without_factors(table, mask)) for mask in masks])
@@ -233,20 +234,20 @@ def select_components(
 def by_evidence(
     table: FactorTable, noise: str, largest: int, where: str, **options: Any
 ) -> tuple[FactorModel, LearnedTable, Units]:
-    """The fit with the number of factors whose evidence is largest, tried from 1 upwards.
+    """The fit with the number of factors that maximises the evidence, from 1 upwards.
 
-    The search ends at ``largest``, or when ``_PATIENCE`` further factors have not raised the evidence.
+    The search ends at ``largest``, or after ``_PATIENCE`` further factors that do not increase the evidence.
     """
     from .factor_model import FactorModel
 
     best, tried = None, 0
     for size in range(1, largest + 1):
         model = FactorModel(table.likelihoods, size, noise)
-        found, own = fitted(model, table, table.values, where, **options)
-        evidence = integrated(model, own.apply(table.values), found, options["tol"])
-        evidence -= float(own.log_volume(table.values).sum())
+        learned, own_units = fitted(model, table, table.values, where, **options)
+        evidence = integrated(model, own_units.apply(table.values), learned, options["tol"])
+        evidence -= float(own_units.log_volume(table.values).sum())
         if best is None or evidence > best[0]:
-            best, tried = (evidence, (model, found, own)), 0
+            best, tried = (evidence, (model, learned, own_units)), 0
         else:
             tried += 1
         if tried == _PATIENCE:
@@ -259,15 +260,15 @@ def fitted(
     model: FactorModel, table: FactorTable, values: np.ndarray, where: str = _WHERE, **options: Any
 ) -> tuple[LearnedTable, Units]:
     """A model learned from ``values``, in the units of their Gaussian columns."""
-    from .table_evidence import learn  # compiles: only when something is learned
+    from .table_evidence import learn  # compiles loops, so it is imported only for learning
 
-    own = units(where, values, table.columns, model.noise)
-    return learn(model, own.apply(values), **options), own
+    own_units = units(where, values, table.columns, model.noise)
+    return learn(model, own_units.apply(values), **options), own_units
 
 
 # -- hidden cells --------------------------------------------------------------------------------------
 def hide(values: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """A share of the cells that have data (R, D), bool; every column keeps some."""
+    """Choose a share of the observed cells (R, D), bool; each column keeps some cells."""
     seen = np.argwhere(~np.isnan(values))
     chosen = seen[rng.permutation(len(seen))[: max(1, round(share * len(seen)))]]
     mask = np.zeros(values.shape, dtype=bool)
@@ -277,16 +278,16 @@ def hide(values: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarr
 
 
 def held_out(model: FactorModel, table: FactorTable, mask: np.ndarray, **options: Any) -> np.ndarray:
-    """log p of every hidden cell by a model that was learned without it, in nats (R, D), NaN elsewhere."""
+    """log p of each hidden cell by a model learned without it, in nats (R, D); NaN for other cells."""
     rest = np.where(mask, np.nan, table.values)
-    found, own = fitted(model, table, rest, **options)
-    fits = model.rows(own.apply(rest), found.parameters, tol=1e-10)
+    learned, own_units = fitted(model, table, rest, **options)
+    fits = model.rows(own_units.apply(rest), learned.parameters, tol=1e-10)
     target = np.where(mask, table.values, np.nan)
-    return log_density(model, fits, found.parameters, own.apply(target)) - np.log(own.unit)
+    return log_density(model, fits, learned.parameters, own_units.apply(target)) - np.log(own_units.unit)
 
 
 def without_factors(table: FactorTable, mask: np.ndarray) -> np.ndarray:
-    """The same when every column stands alone, at the offset where learning starts: see ``starts.py``."""
+    """The same for columns without factors, at the offsets where learning starts (``starts.py``)."""
     out = np.full(mask.shape, np.nan)
     for j, column in enumerate(table.columns):
         if not mask[:, j].any():

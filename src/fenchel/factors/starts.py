@@ -1,7 +1,7 @@
-"""Where learning begins: every column without factors, then the principal components of the standardised table.
+"""Starting points of learning: columns without factors, then principal components of the standardised table.
 
-A column without factors has the offset that its cells have together, with half a count or half a level added, and a
-likelihood with its own parameters read off them: a variance, cutpoints. Others stand where they were made.
+A column without factors has an offset estimated from its cells, with half a count or half a level added, and parameters
+of its likelihood (a variance, cutpoints) estimated from the cells. Other likelihoods keep their parameters.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 # -- Gaussian columns in units of their own, so that one prior on the loadings suits every column ---
 # y'_j = (y_j - m_j) / u_j:    W = u_j W',   b = m_j + u_j b',   v = u_j^2 v',
-#                                  log p(y) = log p(y') - sum_j n_j log u_j,   n_j cells of the column that have data
+#                                  log p(y) = log p(y') - sum_j n_j log u_j,   n_j observed cells of column j
 #
-# with u_j the column's standard deviation where every column has a noise of its own, and the root mean square of them
-# where all share one, which the scale of each must not change. Columns that are not Gaussian stay as they are.
+# where u_j is the column's standard deviation if each column has its own noise. If all share one noise, whose meaning
+# must not depend on the column, u_j is the root mean square of these. Columns that are not Gaussian are unchanged.
 @dataclass(frozen=True)
 class Units:
-    """The middle and the unit of every column (D,): 0 and 1 where a column is not Gaussian."""
+    """Mean and unit of each column (D,): 0 and 1 for columns that are not Gaussian."""
 
     middle: np.ndarray
     unit: np.ndarray
@@ -40,34 +40,34 @@ class Units:
         return (values - self.middle) / self.unit
 
     def log_volume(self, values: np.ndarray) -> np.ndarray:
-        """What each row's log density gains by them (R,): sum of log u_j over its cells that are not missing."""
+        """The change in each row's log density by the units (R,): the sum of log u_j over its observed cells."""
         return np.asarray(~np.isnan(values) @ np.log(self.unit))
 
     def restore(self, model: FactorModel, p: Parameters) -> Parameters:
-        """Parameters of the table as it was given."""
+        """Parameters in the units of the original table."""
         middle, unit = (np.repeat(x, model.widths) for x in (self.middle, self.unit))
         scaled = replace(p, loadings=unit[:, None] * p.loadings, offset=middle + unit * p.offset)
         return scaled.with_variance(self.unit**2 * p.variance)
 
 
 def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str) -> Units:
-    """Of a table (R, D) whose columns all have data; a constant column that would leave no noise is refused."""
-    own, D = np.array([type(column.likelihood) is Gaussian for column in columns]), len(columns)
+    """Units of a table (R, D) without empty columns; a constant column that leaves no noise is refused."""
+    is_gaussian, D = np.array([type(column.likelihood) is Gaussian for column in columns]), len(columns)
     middle, unit = np.zeros(D), np.ones(D)
-    if not own.any():
+    if not is_gaussian.any():
         return Units(middle, unit)
-    y = values[:, own]
-    middle[own], sd = np.nanmean(y, axis=0), np.nanstd(y, axis=0)
+    y = values[:, is_gaussian]
+    middle[is_gaussian], sd = np.nanmean(y, axis=0), np.nanstd(y, axis=0)
     constant = ~(sd > 1e-12 * np.nanmax(np.abs(y), axis=0))
     if constant.any() and (noise == "column" or constant.all()):
-        name = columns[int(np.flatnonzero(own)[constant][0])].name
+        name = columns[int(np.flatnonzero(is_gaussian)[constant][0])].name
         raise problem(
             where,
             f"the gaussian column {name!r} is constant",
             "numbers that differ: without noise the evidence has no maximum",
             "Leave the column out, or share the noise among the columns.",
         )
-    unit[own] = sd if noise == "column" else np.sqrt(np.mean(sd**2))
+    unit[is_gaussian] = sd if noise == "column" else np.sqrt(np.mean(sd**2))
     return Units(middle, unit)
 
 
@@ -75,29 +75,29 @@ def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str)
 # log p = -R/2 [D log 2 pi + log|C| + tr C^-1 (S + d d')],   C = W W' + diag(v),   d = mean - b
 #
 # With A = I + W' diag(v)^-1 W = V^-1 and E = V W' diag(v)^-1, E[z | y] = E (y - b) and sum_r E[z z'] =
-# R (V + E (S + d d') E'); so an evaluation costs O(D^2 L), not O(R D L). With one noise for all columns the maximum is
-# closed (Tipping and Bishop 1999; here with the prior strength/2 |W|^2): with S = U diag(lam) U', lam falling,
-# W = U_q diag(c - v)^1/2,
+# R (V + E (S + d d') E'), so that an evaluation costs O(D^2 L) instead of O(R D L). With one noise for all columns the
+# maximum has a closed form (Tipping and Bishop 1999; here with the prior strength/2 |W|^2): with S = U diag(lam) U',
+# lam descending, W = U_q diag(c - v)^1/2,
 #
-#     strength c^2 + R c = R lam            of each factor, kept where c > v
-#     R sum_i (v - lam_i) = q strength v^2  over the D - q roots that no factor takes;    strength 0: their mean
+#     strength c^2 + R c = R lam            for each factor, kept if c > v
+#     R sum_i (v - lam_i) = q strength v^2  over the D - q roots without a factor;    strength 0: their mean
 #
-# Of c and v the root that tends to them as strength -> 0 is the maximum.
+# The maximum has the roots c and v that tend to these as strength -> 0.
 class GaussianMoments:
-    """R, mean (D,) and covariance (D, D) of a complete table of gaussian columns."""
+    """Size R, mean (D,) and covariance (D, D) of a complete table of Gaussian columns."""
 
     def __init__(self, n_rows: int, mean: np.ndarray, covariance: np.ndarray) -> None:
         self.n_rows, self.mean, self.covariance = n_rows, mean, covariance
 
     @classmethod
     def of(cls, values: np.ndarray) -> GaussianMoments:
-        """Of a table in memory."""
+        """The moments of a table in memory."""
         mean = values.mean(axis=0)
         centred = values - mean
         return cls(values.shape[0], mean, centred.T @ centred / values.shape[0])
 
     def evidence(self, p: Parameters) -> TableFit:
-        """As ``FactorModel.evidence`` of the table; exact, so that its gap is 0."""
+        """The same as ``FactorModel.evidence`` of the table; it is exact, with gap 0."""
         from .factor_model import TableFit
 
         (D, L), R, v, W = p.loadings.shape, self.n_rows, p.variance, p.loadings
@@ -120,7 +120,7 @@ class GaussianMoments:
         return TableFit(float(elbo), 0.0, slope, offset, own, pooled, 0, bool(np.isfinite(elbo)), [])
 
     def shared(self, model: FactorModel, strength: float, least: float) -> Parameters:
-        """The maximum where all columns share one noise variance, which is at least ``least``."""
+        """The maximum if all columns share one noise variance, which is at least ``least``."""
         from .factor_model import Parameters
 
         R, L = self.n_rows, model.n_components
@@ -128,7 +128,7 @@ class GaussianMoments:
         roots, U = np.maximum(roots[::-1], 0.0), U[:, ::-1]
         c = 2.0 * roots / (1.0 + np.sqrt(1.0 + 4.0 * roots * strength / R))
         v = least
-        for q in range(min(L, roots.size), -1, -1):  # a factor whose root is no more than noise is none
+        for q in range(min(L, roots.size), -1, -1):  # a root that does not exceed the noise gives no factor
             rest = roots[q:]
             if rest.size:
                 inner = max(0.0, rest.size**2 - 4.0 * q * strength * float(rest.sum()) / R)
@@ -144,9 +144,9 @@ class GaussianMoments:
 
 # -- Starts ----------------------------------------------------------------------------------------
 class Summary(NamedTuple):
-    """A column by itself: its cells, their mean and standard deviation and sum, how often each level was seen (K,).
+    """Statistics of a single column: cells, mean, standard deviation, sum, and the count of each level (K,).
 
-    ``cells`` are the cells (R,), NaN for holes: a likelihood of one's own may look at them.
+    ``cells`` (R,) has NaN for missing cells; a user's likelihood may use them.
     """
 
     n: int
@@ -158,7 +158,7 @@ class Summary(NamedTuple):
 
 
 def summary(own: Likelihood, y: np.ndarray) -> Summary:
-    """Of a column y (R,), NaN for holes, which may be all of it."""
+    """Statistics of a column y (R,) with NaN for missing cells; all may be missing."""
     seen = y[~np.isnan(y)]
     mean, sd = (float(seen.mean()), float(seen.std())) if seen.size else (0.0, 1.0)
     counts = np.bincount(seen.astype(np.intp), minlength=own.n_levels) if own.support == "levels" else np.zeros(0)
@@ -166,14 +166,14 @@ def summary(own: Likelihood, y: np.ndarray) -> Summary:
 
 
 class Score(NamedTuple):
-    """A column's cells at unit variance, 0 for holes: a row of ``table`` (K, C) for each level, or numbers in units."""
+    """Cells at unit variance, 0 if missing: a row of ``table`` (K, C) for each level, or standardised numbers."""
 
     table: np.ndarray | None
     centre: float = 0.0
     unit: float = 1.0
 
     def __call__(self, y: np.ndarray) -> np.ndarray:
-        """Of y (R,), NaN for holes: (R, C)."""
+        """The scores (R, C) of y (R,) with NaN for missing cells."""
         seen, table = ~np.isnan(y), self.table
         out = np.zeros((y.size, 1 if table is None else table.shape[1]))
         if table is not None:
@@ -184,7 +184,7 @@ class Score(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """A column without factors: its scores, offset (C,), scale of eta, likelihood."""
+    """The start of a column without factors: its scores, offset (C,), scale of eta, likelihood."""
 
     score: Score
     offset: np.ndarray
@@ -193,7 +193,7 @@ class Begin(NamedTuple):
 
 
 def begin(own: Likelihood, column: Summary) -> Begin:
-    """Of a column by itself, all of which may be holes."""
+    """The start of a single column, of which all cells may be missing."""
     if own.support == "levels":
         return _levels(own, column)
     n, mean, sd = column.n, column.mean, column.sd
@@ -228,7 +228,7 @@ def _levels(own: Likelihood, column: Summary) -> Begin:
 
 
 class Starts:
-    """Where a search may begin on a table (R, D)."""
+    """Starting points of a search on a table (R, D)."""
 
     def __init__(self, model: FactorModel, values: np.ndarray) -> None:
         from .factor_model import Parameters
@@ -244,7 +244,7 @@ class Starts:
         )
 
     def principal(self) -> Parameters:
-        """Loadings from the principal components, and noise that is what they leave of the variance."""
+        """Loadings from the principal components, and the remaining variance as noise."""
         model = self.model
         with np.errstate(over="ignore"):
             Z = np.hstack([score(y) for score, y in zip(self.scores, self.values.T, strict=True)])

@@ -1,19 +1,20 @@
-"""Learn loadings, offsets and what likelihoods have of their own (a noise, cutpoints) in a factor model.
+"""Learning the loadings, offsets and parameters of likelihoods (noise variances, cutpoints) of a factor model.
 
     maximise   sum_r P_r(W, b, theta) - strength/2 |W|^2 - |b - b0|^2 / 200
 
-b0 are the offsets of a table without factors, and the last term (not for gaussian columns) only holds those that would
-run away: a level that was never seen, a column of zeros. The likelihoods' own parameters, but for the noise of gaussian
-columns, are held in the same way. A complete table of gaussian columns is learned from its moments, and from the closed
-form where they share one noise (``starts.py``). By ``hyperparameters/search.py`` with exact gradients, every row's fit
-warm-started from the last. The objective of the accepted steps never falls by more than the rows' gaps. The prior's
-strength is chosen, or learned by MacKay's rule at the optimum: with H_p = sum_r lam_rp E[z z'] the curvature in the
+b0 are the offsets of a table without factors. The last term (not for Gaussian columns) keeps offsets finite, for a
+level that does not occur or a column of zeros. Parameters of likelihoods, except noise variances of Gaussian columns,
+have a similar term. A complete table of Gaussian columns is learned from its moments, and in closed form if the columns
+share one noise (``starts.py``). Otherwise ``hyperparameters/search.py`` uses exact gradients, and fits of rows start
+from the previous ones. The objective of accepted steps decreases by at most the gaps of the rows. The strength of the
+prior is given, or learned by MacKay's rule at the optimum: with H_p = sum_r lam_rp E[z z'], the curvature in the
 loadings of predictor p,
 
     strength = gamma / |W|^2,    gamma = sum_p tr H_p (H_p + strength I)^-1,   the number of well determined loadings
 
-repeated until it settles. A long table is learned on a sample of its rows first. The rotation, which the evidence does
-not see, is fixed afterwards: orthogonal loadings, the longest first, each with its largest entry positive.
+repeated until it converges. A long table is first learned on a sample of its rows. The evidence does not depend on a
+rotation of the loadings. They are finally rotated to be orthogonal, in descending order of length, with a positive
+largest entry in each.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from ..solvers.base import Callback, reporting
 from .factor_model import FactorModel, Parameters, TableFit
 from .starts import GaussianMoments, Starts
 
-SAMPLE_SHARE = 5  # a table with more rows than its gate is first learned on one in so many of the gate's rows
-LEAST_STRENGTH = 1e-6  # of a learned strength
+SAMPLE_SHARE = 5  # a table with more rows than its gate is first learned on 1 / SAMPLE_SHARE of the gate's rows
+LEAST_STRENGTH = 1e-6  # least learned strength
 LARGEST_STRENGTH = 1e6
-MOST_SEARCHES = 12  # at learned strengths from one start; the last is kept though the strength still changes
-SETTLED = 0.02  # log units: a strength that changes by less is taken as learned
-OFFSET_PRECISION = 0.01  # of the prior that holds offsets and the likelihoods' own parameters near their start
-LEAST_NOISE = 1e-6  # of a noise variance, relative to its column's variance
-SLOPE = 1e-9  # at which a search ends, if it has not settled before
-SHARPER = 1e-3  # of tol: asked of the fits where a search gave up on slopes that their gaps blurred
+MOST_SEARCHES = 12  # most searches from one start with learned strengths, whether or not they converge
+SETTLED = 0.02  # log units: a smaller change of the strength counts as converged
+OFFSET_PRECISION = 0.01  # precision of the prior of offsets and of the likelihoods' parameters about their start
+LEAST_NOISE = 1e-6  # least noise variance relative to the variance of its column
+SLOPE = 1e-9  # gradient at which a search ends, unless it has ended before
+SHARPER = 1e-3  # tolerance of fits, relative to tol, if gaps made gradients too inaccurate for a search
 
 
 @dataclass(kw_only=True)
 class LearnedTable(Found):
-    """What was learned of a table.
+    """Parameters learned from a table.
 
-    strength : of the prior of the loadings
+    strength : precision of the prior of loadings
     trace : list of float
-        The objective after every step of the last search (strength fixed); it never falls.
-    n_iter : steps of all searches from this start
+        The objective after each step of the last search (with fixed strength); it never decreases.
+    n_iter : number of steps of all searches from this start
     """
 
     solution: TableFit = field(kw_only=False)
@@ -66,25 +67,25 @@ class LearnedTable(Found):
 
     @property
     def gap(self) -> float:
-        """Its certificate."""
+        """The certificate: the sum of the rows' gaps."""
         return self.solution.gap
 
 
 class TableEvidence(Objective[LearnedTable]):
-    """The objective of a table (R, D) as a function of theta: loadings, offsets, the likelihoods' own parameters."""
+    """The objective of a table (R, D) as a function of theta: loadings, offsets, and parameters of likelihoods."""
 
     def __init__(self, model: FactorModel, values: np.ndarray, tol: float) -> None:
         self.model, self.values, self.tol, self.strength = model, values, tol, 1.0
         self.starts = Starts(model, values)
-        self.warm: list[np.ndarray] | None = None  # where the next fit begins
-        self.sharper = 1.0  # times tol: what is asked of a fit
+        self.warm: list[np.ndarray] | None = None  # starting point of the next fit
+        self.sharper = 1.0  # factor of tol for fits
         complete = bool(model.gaussian.all()) and not np.isnan(values).any()
-        self.moments = GaussianMoments.of(values) if complete else None  # they say all there is
+        self.moments = GaussianMoments.of(values) if complete else None  # sufficient statistics
         self.n_loadings, self.n_offsets = model.n_predictors * model.n_components, model.n_predictors
         self.held = OFFSET_PRECISION * np.repeat(~model.gaussian, model.widths)
         sizes = [own.stop - own.start for own in model.own]
         self.held_own = OFFSET_PRECISION * np.repeat(~model.gaussian, sizes)
-        # where each of the likelihoods' own parameters is in theta: one place for a noise that is shared
+        # position in theta of each of the likelihoods' parameters: the same for a shared noise
         self.noise = np.repeat(model.gaussian, sizes)
         shared = self.noise & (model.noise == "shared")
         fresh = ~shared | (np.cumsum(shared) == 1)
@@ -110,7 +111,7 @@ class TableEvidence(Objective[LearnedTable]):
 
     @property
     def least_noise(self) -> np.ndarray:
-        """Of gaussian columns (D,): the factors may explain one wholly."""
+        """Least noise variances (D,) of Gaussian columns, which factors may explain completely."""
         least = LEAST_NOISE * self.starts.alone.variance
         return least if self.model.noise == "column" else np.full(least.size, np.nanmin(least, initial=np.inf))
 
@@ -142,7 +143,7 @@ class TableEvidence(Objective[LearnedTable]):
         if self.moments is not None:
             return self.moments.evidence(p)
         warm, tol = self.warm, self.sharper * self.tol
-        if warm is None:  # a cold fit is as good as tol, its slopes as the root of that: go on from where it ended
+        if warm is None:  # a cold fit is as accurate as tol, its gradient only as sqrt(tol): continue from its end
             warm = self.model.evidence(self.values, p, None, tol).start
         return self.model.evidence(self.values, p, warm, tol)
 
@@ -180,19 +181,19 @@ def learn(
     max_iter: int = 200,
     progress: bool = False,
 ) -> LearnedTable:
-    """Fit W, b and the likelihoods' own parameters to a table (R, D) with NaN for missing cells.
+    """Fit W, b and the likelihoods' parameters to a table (R, D) with NaN for missing cells.
 
     Parameters
     ----------
     strength : "learned" or float >= 0
-        Prior precision of every loading.
+        Prior precision of each loading.
     n_init : int
-        Starts: the first from the table's principal components, the others at random.
+        Number of starts: the first from the table's principal components, the others random.
     rng : numpy Generator or seed
     tol : float
-        Relative gap of the rows' fits; the search ends at relative steps of a hundredth of it.
+        Relative gap of the rows' fits; the search ends at relative steps of tol / 100.
     max_iter : int
-        Steps of each search.
+        Most steps of each search.
     """
     generator = np.random.default_rng(rng)
     if isinstance(strength, str) and strength != "learned":
@@ -217,7 +218,7 @@ def learn(
 def _learn_from(
     evidence: TableEvidence, start: Parameters, strength: float | None, max_iter: int, report: Callback | None = None
 ) -> LearnedTable:
-    """One start: a search at the given strength, or several, each at the strength that the last one learned."""
+    """One start: a search at the given strength, or several, each with the strength learned by the previous one."""
     options = SearchOptions(np.inf, max_runs=1, ftol=0.01 * evidence.tol, memory=30, accepts_flat=True)
     evidence.strength, n_iter = 1.0 if strength is None else strength, 0
     for _ in range(MOST_SEARCHES if strength is None else 1):
@@ -238,19 +239,19 @@ def _learn_from(
 
 
 def _own_of(p: Parameters) -> np.ndarray:
-    """The likelihoods' own parameters, column by column."""
+    """The likelihoods' parameters, in the order of columns."""
     return np.concatenate([np.zeros(0), *(own.theta for own in p.likelihoods)])
 
 
 def _strength(W: np.ndarray, second: np.ndarray, size: float) -> float:
-    """MacKay's update."""
+    """MacKay's update of the strength."""
     eigenvalues = np.linalg.eigvalsh(second)
     gamma = float(np.sum(eigenvalues / (eigenvalues + size)))
     return float(np.clip(gamma / max(float(np.sum(W * W)), 1e-300), LEAST_STRENGTH, LARGEST_STRENGTH))
 
 
 def rotated(p: Parameters) -> Parameters:
-    """Orthogonal loadings, the longest first, each with its largest entry positive."""
+    """Rotate to orthogonal loadings in descending order of length, each with a positive largest entry."""
     _, _, Vt = np.linalg.svd(p.loadings, full_matrices=False)
     W = p.loadings @ Vt.T
     largest = W[np.argmax(np.abs(W), axis=0), np.arange(W.shape[1])]

@@ -1,4 +1,4 @@
-"""Gaussian Markov random fields: builders of sparse priors with hyperparameters, and a way to add them up.
+"""Gaussian Markov random fields: functions that make sparse priors with hyperparameters, and their sums.
 
     iid, rw1, rw2, ar1, seasonal            along an index
     icar, bym, bym2, leroux                 on a graph (``as_adjacency`` takes scipy sparse, edges, networkx, libpysal)
@@ -7,7 +7,7 @@
     mesh, spde, vecchia, times              modules: triangulations and fields over points, processes in time
     stack                                   eta = intercept + X beta + u[region] + w[time] + ... as one prior
 
-Each is a ``Family``: ``at(theta)`` is the prior, ``gradient(solution, theta)`` the evidence gradient on the pattern.
+Each is a ``Family``: ``at(theta)`` is the prior, and ``gradient(solution, theta)`` the gradient of the evidence.
 """
 
 from .base import MarkovField, iid

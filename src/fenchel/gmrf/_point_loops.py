@@ -1,4 +1,4 @@
-"""Compiled loops over points: windings about polygons, distances, and Vecchia's approximation."""
+"""Compiled loops over points: winding numbers, distances, and Vecchia's approximation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..linalg.compiled import compiled
 
 @compiled
 def windings(points, a, b):
-    """How often directed segments a -> b (E, 2), closed rings in all, wind about each point (N,)."""
+    """The winding number (N,) around each point of directed segments a -> b (E, 2) that form closed rings."""
     out = np.zeros(points.shape[0], dtype=np.int64)
     for n in range(points.shape[0]):
         x, y, total = points[n, 0], points[n, 1], 0
@@ -27,7 +27,7 @@ def windings(points, a, b):
 
 @compiled
 def nearest_segment(points, a, b):
-    """Of each point the nearest segment, the share of it that lies before the nearest place, and the distance."""
+    """For each point the nearest segment, the position of the nearest place along it (0 to 1), and the distance."""
     n = points.shape[0]
     index, share, distance = np.zeros(n, dtype=np.int64), np.zeros(n), np.full(n, np.inf)
     for i in range(n):
@@ -56,11 +56,11 @@ def _bucket(cell, mask):
 
 @compiled
 def net_order(X, levels, radius, shrink, most):
-    """An order in which every beginning is spread out: nets of points apart by radius, radius * shrink, ...
+    """A spread-out order of points: nets whose points are at least radius, radius * shrink, ... apart.
 
-    So of the first ``most`` at least; the others may follow as they come.
-    A point joins the first net in which no point of it or of those before is nearer than that net's radius; points that
-    share a bucket of the table without being near only cost a look.
+    The order is spread out up to the first ``most`` points; the others may follow in any order. A point joins the first
+    net in which no earlier point is nearer than the radius of that net. Points in the same bucket of the hash table
+    that are not near cost one comparison.
     """
     n, d = X.shape
     size = 1
@@ -119,7 +119,7 @@ def net_order(X, levels, radius, shrink, most):
 
 @compiled
 def correlation(kind, r2):
-    """c and dc/d(r^2) at squared distances in ranges; kinds 1, 2, 3 are Matern 1/2, 3/2, 5/2, and 0 is the RBF."""
+    """The correlation c and dc/d(r^2) at squared scaled distances; kinds: 0 RBF, 1, 2, 3 Matern 1/2, 3/2, 5/2."""
     if kind == 0:
         c = np.exp(-2.0 * r2)
         return c, -2.0 * c
@@ -138,7 +138,7 @@ def correlation(kind, r2):
 
 @compiled
 def _factorise(K, k):
-    """The lower Cholesky factor of the leading k rows, in place."""
+    """Replace the leading k rows by their lower Cholesky factor."""
     for a in range(k):
         for b in range(a + 1):
             total = K[a, b]
@@ -164,7 +164,7 @@ def _solve(L, k, x):
 
 @compiled
 def _square(P, p, Z, z, j):
-    """(P_pj - Z_zj)^2, of all columns together where j is -1."""
+    """(P_pj - Z_zj)^2; summed over all columns if j is -1."""
     if j >= 0:
         return (P[p, j] - Z[z, j]) ** 2
     total = 0.0
@@ -174,14 +174,14 @@ def _square(P, p, Z, z, j):
 
 
 @compiled
-def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weights, left, d_weights, d_left):
-    """Weights (n, m) of neighbours and the variance (n,) they leave, at sd 1, and derivatives in the log ranges.
+def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weights, variances, d_weights, d_variances):
+    """Weights (n, m) of neighbours and conditional variances (n,) at sd 1, with derivatives in the log ranges.
 
-    Z (N, d) are inputs in ranges; ``points`` (n, d) condition on rows of Z, ``neighbours`` (n, m), -1 for none. The
-    last four arrays are filled between two points, derivatives (q, n, m) and (q, n) for each range, or of one that is
-    ``shared``; dr^2/dlog range_j = -2 (difference_j / range_j)^2.
+    Z (N, d) are inputs divided by the ranges; ``points`` (n, d) are conditioned on the rows ``neighbours`` (n, m) of Z,
+    -1 for none. The last four arrays are filled for points from ``begin`` to ``end``; the derivatives (q, n, m) and (q,
+    n) are those of each range, or of one ``shared`` range; dr^2/dlog range_j = -2 (difference_j / range_j)^2.
     """
-    m, q = neighbours.shape[1], d_left.shape[0]
+    m, q = neighbours.shape[1], d_variances.shape[0]
     K, D, c = np.empty((m, m)), np.empty((m, m)), np.empty(m)
     g, x = np.empty(m), np.empty(m)
     for i in range(begin, end):
@@ -189,7 +189,7 @@ def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weight
         while k < m and neighbours[i, k] >= 0:
             k += 1
         for a in range(k):
-            p = np.int64(neighbours[i, a])  # one kind of integer: each would be compiled anew
+            p = np.int64(neighbours[i, a])  # one integer type, to compile only once
             c[a], g[a] = correlation(kind, _square(points, i, Z, p, -1))
             x[a] = c[a]
             for b in range(a):
@@ -201,7 +201,7 @@ def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weight
         for a in range(k):
             weights[i, a] = x[a]
             v -= x[a] * c[a]
-        left[i] = max(v, 0.5 * nugget + 1e-14)
+        variances[i] = max(v, 0.5 * nugget + 1e-14)
         for j in range(q):
             column = -1 if shared else j
             total = 0.0
@@ -218,23 +218,25 @@ def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weight
             _solve(K, k, x)
             for a in range(k):
                 d_weights[j, i, a] = x[a]
-            d_left[j, i] = total
+            d_variances[j, i] = total
 
 
 @compiled
-def assembled(indptr, indices, start, item, neighbours, weights, left, d_weights, d_left, begin, end, data, slopes):
-    """Entries of Q = sum_i w w' / v, w = (1, -weights), on a pattern, and of its derivatives (q, entries).
+def assembled(
+    indptr, indices, start, item, neighbours, weights, variances, d_weights, d_variances, begin, end, data, slopes
+):
+    """The entries of Q = sum_i w w' / v, w = (1, -weights), on a pattern, and of its derivatives (q, entries).
 
-    The upper triangle of some columns, each from the sets that hold its point.
+    Fills the upper triangle in columns ``begin`` to ``end``; each entry sums over the sets that contain its point.
     """
     n, m = neighbours.shape
-    q, place = d_left.shape[0], np.zeros(n, dtype=np.int64)
+    q, place = d_variances.shape[0], np.zeros(n, dtype=np.int64)
     for column in range(begin, end):
         for e in range(indptr[column], indptr[column + 1]):
             place[indices[e]] = e
         for t in range(start[column], start[column + 1]):
             i, a = item[t] // (m + 1), item[t] % (m + 1)
-            v, wa = left[i], 1.0 if a == 0 else -weights[i, a - 1]
+            v, wa = variances[i], 1.0 if a == 0 else -weights[i, a - 1]
             for b in range(m + 1):
                 p = i if b == 0 else neighbours[i, b - 1]
                 if p < 0:
@@ -247,14 +249,14 @@ def assembled(indptr, indices, start, item, neighbours, weights, left, d_weights
                 for j in range(q):
                     da = 0.0 if a == 0 else -d_weights[j, i, a - 1]
                     db = 0.0 if b == 0 else -d_weights[j, i, b - 1]
-                    slopes[j, e] += (da * wb + wa * db - value * d_left[j, i]) / v
+                    slopes[j, e] += (da * wb + wa * db - value * d_variances[j, i]) / v
 
 
 @compiled
 def gathered(indptr, indices, data, sets, weights, begin, end, out):
-    """sum_b G_ab w_b of the points a, b of each set (n, p) between two of them; G by columns, 0 off its pattern.
+    """sum_b G_ab w_b over the points a, b of each set (n, p), for sets ``begin`` to ``end``.
 
-    -1 in ``sets`` is none. Rows of a column are in order.
+    G is a symmetric csc matrix with sorted rows, 0 outside of its pattern; -1 in ``sets`` means no point.
     """
     p = sets.shape[1]
     for i in range(begin, end):

@@ -1,4 +1,4 @@
-"""A Markov field: a sparse precision Q(theta) with its derivatives; design and constraints do not depend on theta.
+"""A Markov field: a sparse precision Q(theta) with derivatives; design and constraints do not depend on theta.
 
 d elbo / d theta_i = sum over the pattern of dP/dQ o dQ/dtheta_i,    dP/dQ = 1/2 (Sigma - V - (m-mu)(m-mu)')
 """
@@ -21,14 +21,14 @@ from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
 from .precisions import Precision, Remembered, ScaledStructure
 
-WIDE = (-12.0, 12.0)  # log units: the bounds of an entry that is given none
-SIZE = (-6.0, 6.0)  # log units: the bounds of a log sd
-_SAME = 1e-6  # relative: two precisions that differ by less are the same
-_NARROW, _WIDE = 0.1, 1e3  # of the information: what is made of it far from the optimum
+WIDE = (-12.0, 12.0)  # log units: default bounds of a hyperparameter
+SIZE = (-6.0, 6.0)  # log units: default bounds of a log sd
+_SAME = 1e-6  # relative difference below which two precisions are equal
+_NARROW, _WIDE = 0.1, 1e3  # bounds of the factor by which information is scaled far from the optimum
 
 
 class MovingRows(ABC):
-    """Rows of a field whose design depends on theta, with a variance that its latents do not explain."""
+    """Rows of a field whose design depends on theta; each has extra variance that the latents do not explain."""
 
     @abstractmethod
     def at(self, theta: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -36,23 +36,23 @@ class MovingRows(ABC):
 
     @abstractmethod
     def slopes(self, solution: Solution, theta: np.ndarray, latents: slice) -> np.ndarray:
-        """d elbo / d theta at a fit of a stack in which the latents of the field are these."""
+        """The gradient d elbo / d theta at the fit of a stack, in which the latents of the field are ``latents``."""
 
 
 class MarkovField(Family):
-    """A family of sparse priors.
+    """A family of sparse priors whose precision Q depends on hyperparameters theta.
 
     Parameters
     ----------
     build : callable
         theta -> Q, [dQ/dtheta_1, ...], scipy sparse; the pattern of Q is the same for every theta.
-    theta, names, bounds : the starting hyperparameters, their names, and (lower, upper) for each
+    theta, names, bounds : the starting hyperparameters, their names, and (lower, upper) of each
     design : scipy sparse (N, L), optional
     constraints : array (k, L), optional
     log_prior : callable, optional
         theta -> (log density, gradient).
     moving : MovingRows, optional
-        Rows of a design that depends on theta, for a field that is part of a ``stack``.
+        Rows of a design that depends on theta, for a field in a ``stack``.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class MarkovField(Family):
 
     @cached_property
     def n_latents(self) -> int:
-        """As the design has it; without one Q is built for it, where learning starts anyway."""
+        """The number of columns of the design; without a design, the size of Q at the starting theta."""
         return int((self.build(self._theta)[0] if self.design is None else self.design).shape[1])
 
     def at(self, theta: ArrayLike | None = None, mean: ArrayLike = 0.0, offset: ArrayLike = 0.0) -> SparsePrecision:
-        """The prior at theta (default: the starting one); the symbolic analysis is made once."""
+        """The prior at theta (default: the starting value); the symbolic analysis is done once."""
         Q = sp.csc_array(self.build(self._theta if theta is None else np.asarray(theta, dtype=np.float64))[0])
         if self._made is None:
             self._made = SparsePrecision(Q, design=self.design, constraints=self.constraints)
@@ -106,14 +106,14 @@ class MarkovField(Family):
         return np.array([float(G.multiply(sp.csc_array(dQ)).sum()) for dQ in self.build(np.asarray(theta))[1]])
 
     def curvature(self, solution: Solution, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The average information 1/2 h_i' (Sigma - V) h_j, h_i = dQ/dtheta_i (m - mu), scaled to reach further."""
+        """The average information 1/2 h_i' (Sigma - V) h_j with h_i = dQ/dtheta_i (m - mu), scaled for longer steps."""
         adjoint, slopes = solution.posterior.adjoint(), self.build(np.asarray(theta))[1]
-        if not slopes:  # the likelihood alone has hyperparameters
+        if not slopes:  # only the likelihood has hyperparameters
             return np.zeros((0, 0))
         return reaching_information(*adjoint.precision_curvature([sp.csc_array(dQ) for dQ in slopes]), gradient)
 
     def summands(self) -> Sequence[Summand]:
-        """The field itself, where some direction u of theta only scales it: sum_i u_i dQ/dtheta_i = -2 Q."""
+        """The field itself, if a direction u of theta only scales Q: sum_i u_i dQ/dtheta_i = -2 Q."""
         Q, slopes = self.build(self._theta)
         if not slopes:
             return ()
@@ -143,10 +143,10 @@ class MarkovField(Family):
 
 
 def reaching_information(information: np.ndarray, squares: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """The average information, scaled so that a step of Newton's reaches further.
+    """Scale the average information so that Newton's step reaches further.
 
-    For a log sd the slope is S - e, the sum of squares less the latents that the data determine. Its zero, taken by
-    itself, is at a step of 1/2 log(S / e), where Newton's on the information alone would be (S - e) / 2 S.
+    The slope in a log sd is S - e, where S is a sum of squares and e the effective number of latents that the data
+    determine. For fixed S and e the slope is zero after a step of 1/2 log(S / e); Newton's step is (S - e) / 2 S.
     """
     traces = gradient + squares
     with np.errstate(all="ignore"):
@@ -158,17 +158,17 @@ def reaching_information(information: np.ndarray, squares: np.ndarray, gradient:
 
 
 def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:
-    """Q = k R: one precision k times a fixed structure, theta = log sd = -log(k) / 2."""
+    """Q = k R: a precision k times a fixed structure R, with theta = log sd = -log(k) / 2."""
     start = log_sd("gmrf", "precision", precision)
     build = ScaledStructure(sp.csc_array(structure).astype(np.float64))
     return MarkovField(build, [start], ["log sd"], [SIZE], **options)
 
 
 def log_sd(where: str, name: str, precision: float) -> float:
-    """The log of the sd that belongs to a precision."""
+    """The log sd that corresponds to a precision."""
     return -0.5 * float(np.log(scalar(where, name, precision, 0.0)))
 
 
 def iid(n: int, precision: float = 1.0) -> MarkovField:
-    """Independent effects of precision k: Q = k I."""
+    """Independent effects with precision k: Q = k I."""
     return scaled(sp.eye_array(count("iid", "n", n, 1), format="csc"), precision)

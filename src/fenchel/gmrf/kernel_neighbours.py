@@ -1,15 +1,15 @@
-"""A Gaussian process of any kernel at the rows X by nearest neighbours (``vecchia.py``): a family of sparse priors.
+"""A Gaussian process with any kernel at the rows X by nearest neighbours (``vecchia.py``): a family of sparse priors.
 
     eta = offset + H u + f(x),    f ~ N(0, Q^-1),    Q = sum_i w_i w_i' / v_i,   w_i = (1, -b_i)
 
-H u is a constant and slopes (``priors/trends.py``). With K the covariance of a point and its neighbours,
-b = K_NN^-1 k_N and v = k - k_N' b. For g = G w on these points, G = dP/dQ, y = K_NN^-1 g_N and c = w' g / v^2 the
+H u is a constant and slopes (``priors/trends.py``). For a point and its neighbours N, K is their covariance matrix,
+b = K_NN^-1 k_N and v = k - k_N' b. With G = dP/dQ, g = G w at these points, y = K_NN^-1 g_N and c = w' g / v^2, the
 slopes need one contraction with dK for each point:
 
     d<G, w w'/v> = <T, dK>,    T = -c w w' - (Y w' + w Y') / v,    Y = (0, y)
 
-so that any kernel of ``cross_kernels.py`` serves. Rows that agree share a latent, unless the kernel has white noise.
-Each point has an independent effect of 1e-8 of its variance, the nugget, without which smooth kernels have no digits.
+so that any kernel of ``cross_kernels.py`` works. Equal rows share a latent, unless the kernel has white noise. Each
+point has an independent effect, the nugget, of 1e-8 of its variance; without it smooth kernels are singular in doubles.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from .base import reaching_information
 from .vecchia import NUGGET, Neighbourhoods
 
 T = TypeVar("T")
-N_NEIGHBORS = 20  # default: of 2,000 rows in two or three columns 40 move the elbo by at most 2 nats
-KNOTS = 100_000, 40_000, 10_000  # points that others condition on in 1, 2 and more columns: some GiB of a factor
-_BLOCK = 1 << 19  # entries of small covariances made at once: 4 MiB
-_STEP = 0.01  # log units: between two precisions whose difference is a slope
-_LEAST = 1e-14  # of the largest variance: of a value that is 0 for sure, as of DotProduct(0) at x = 0
-_INDEFINITE = -1e-6  # of a variance: what rounding may leave below 0
-_MOVED = float(np.log(1.5))  # of a log length against the others, from which neighbours are chosen anew
+N_NEIGHBORS = 20  # default; with 2,000 rows in two or three columns, 40 neighbours change the elbo by at most 2 nats
+KNOTS = 100_000, 40_000, 10_000  # most points that others condition on, in 1, 2 and more columns: some GiB of a factor
+_BLOCK = 1 << 19  # entries of small covariance matrices computed at once: 4 MiB
+_STEP = 0.01  # log units: distance of two precisions whose difference gives a slope
+_LEAST = 1e-14  # least variance relative to the largest, where a value is exactly 0, as of DotProduct(0) at x = 0
+_INDEFINITE = -1e-6  # of a variance: lower limit of rounding errors
+_MOVED = float(np.log(1.5))  # change of a log length relative to the others, beyond which neighbours are chosen again
 
 
 @dataclass(frozen=True)
 class KernelNeighbourhoods(Neighbourhoods):
-    """Neighbourhoods of points under any kernel."""
+    """Points with their neighbours under any kernel."""
 
     def conditionals(self, kernel: Any, points: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (N, m) of neighbours ``near`` (-1: none) of some points, and the variance (N,) that they leave."""
+        """Weights (N, m) of the neighbours ``near`` (-1: none) of some points, and the conditional variances (N,)."""
         weights, left = np.zeros(near.shape), np.zeros(len(near))
 
         def one(some: slice) -> None:
@@ -68,7 +68,7 @@ class KernelNeighbourhoods(Neighbourhoods):
         return weights, left
 
     def _covariances(self, kernel: Any, points: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Each point with its neighbours (N, m + 1, d), and their covariances, an identity for those that are none."""
+        """Points and their neighbours (N, m + 1, d), and covariances; missing neighbours have those of the identity."""
         sets = np.concatenate([points[:, None, :], self.X[near]], axis=1)
         K, each = to_numpy(cross(kernel, sets, sets)), np.arange(near.shape[1] + 1)
         own = to_numpy(variances(kernel, sets))
@@ -79,7 +79,7 @@ class KernelNeighbourhoods(Neighbourhoods):
         return sets, K
 
     def slopes(self, kernel: Any, weights: np.ndarray, left: np.ndarray, G: sp.csc_array) -> np.ndarray:
-        """<G, dQ> along the kernel's theta, G symmetric; ``weights`` and ``left`` are those of ``conditionals``."""
+        """The slopes <G, dQ> in the kernel's theta for symmetric G; ``weights`` and ``left`` as in ``conditionals``."""
         n, m = self.neighbours.shape
         places, w = np.column_stack([np.arange(n), self.neighbours]), np.column_stack([np.ones(n), -weights])
         g, each = np.zeros((n, m + 1)), np.arange(m + 1)
@@ -98,19 +98,19 @@ class KernelNeighbourhoods(Neighbourhoods):
         return np.asarray(np.sum(_in_blocks(n, m, one), axis=0))
 
     def product(self, weights: np.ndarray, left: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Q x (n,) by the conditionals alone."""
+        """The product Q x (n,), from the conditionals."""
         t = (x - np.sum(weights * x[self.neighbours], axis=1)) / left
         held = self.neighbours >= 0
         return t - np.bincount(self.neighbours[held], (weights * t[:, None])[held], len(x))
 
     def white(self, kernel: Any) -> np.ndarray:
-        """The variance (n,) that the point's value has beside the function: white noise, and the nugget."""
+        """The variance (n,) of a point's value apart from the function: white noise and the nugget."""
         own, alone = variances(kernel, self.X), self.X[:, None, :]
         return np.asarray((1.0 + NUGGET) * own - cross(kernel, alone, alone)[:, 0, 0])
 
 
 def _in_blocks(n: int, m: int, one: Callable[[slice], T]) -> list[T]:
-    """``one`` for blocks of points with m neighbours, on every core."""
+    """Apply ``one`` to blocks of points with m neighbours, on all cores."""
     size = max(1, _BLOCK // (m + 1) ** 2)
 
     def stretch(start: int, stop: int) -> list[T]:
@@ -120,7 +120,7 @@ def _in_blocks(n: int, m: int, one: Callable[[slice], T]) -> list[T]:
 
 
 class _Along:
-    """dQ/dtheta_p, by what it makes of a vector: the difference of two precisions."""
+    """The derivative dQ/dtheta_p as a linear operator: the scaled difference of two precisions."""
 
     def __init__(self, process: KernelNeighbourhoods, ends: list[tuple[np.ndarray, np.ndarray]]) -> None:
         self.process, self.ends = process, ends
@@ -139,12 +139,12 @@ class NeighbourCovariance(KernelCovariance):
     ----------
     kernel, X, offset, log_prior, level, slopes, centre : as in ``KernelCovariance``
     n_neighbors : int
-        How many rows each one is conditioned on, among those before it in an order that is spread out.
+        The number of neighbours of each row, among the rows before it in a spread-out order.
     lengths : array (D,), optional
-        In which rows are near; by default those of the kernel.
+        Length scales of the distance between rows; by default those of the kernel.
     knots : int, optional
-        How many different rows others may condition on. Default: 100,000, 40,000 and 10,000 in one, two and more
-        columns.
+        The number of distinct rows that others may condition on. Default: 100,000, 40,000 and 10,000 in one, two and
+        more columns.
 
     Examples
     --------
@@ -190,12 +190,12 @@ class NeighbourCovariance(KernelCovariance):
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row is conditioned on all before it."""
+        """Whether each row is conditioned on all rows before it."""
         n, m = self.process.neighbours.shape
         return m >= n - 1
 
     def kernel_at(self, theta: np.ndarray) -> Any:
-        """The kernel at theta, which nobody else changes."""
+        """A copy of the kernel at theta."""
         return deepcopy(self._set(np.asarray(theta, dtype=np.float64)))
 
     def _conditionals(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +205,7 @@ class NeighbourCovariance(KernelCovariance):
         return self._last[1]
 
     def precision(self, theta: np.ndarray) -> sp.csc_array:
-        """Q of the values at the different rows, in their order, and of the weights of the trend behind them."""
+        """The precision Q of the values at the distinct rows, in their order, followed by the weights of the trend."""
         process, (weights, left) = self.process, self._conditionals(theta)
         n, m = weights.shape
         data = process.values(weights, left, np.zeros((0, n, m)), np.zeros((0, n)))[0]
@@ -232,7 +232,7 @@ class NeighbourCovariance(KernelCovariance):
         return self.process.slopes(self.kernel_at(theta), *self._conditionals(theta), G)
 
     def curvature(self, solution: Solution, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The average information, as in ``MarkovField``."""
+        """The average information, as for ``MarkovField``."""
         theta, process = np.asarray(theta, dtype=np.float64), self.process
         if not theta.size:
             return np.zeros((0, 0))
@@ -244,7 +244,7 @@ class NeighbourCovariance(KernelCovariance):
         return reaching_information(*solution.posterior.adjoint().precision_curvature(slopes), gradient)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
-        """The function at inputs ``table`` (N, D), given the nearest of the different rows."""
+        """The function at inputs ``table`` (N, D), conditional on the nearest distinct rows."""
         X = self._checked(table)
         design, left = self._given(theta, X)
         offset = self.offset(X) if callable(self.offset) else offset_at("NeighbourCovariance", self.offset, len(X))
@@ -261,7 +261,7 @@ class NeighbourCovariance(KernelCovariance):
         return self.process.given(self.lengths, X, lambda near: self.process.conditionals(kernel, X, near))
 
     def covariance_left(self, theta: np.ndarray, table: Any) -> np.ndarray:
-        """The covariance (N, N) of the function at new rows beside what the design of ``new_rows`` says of it."""
+        """The covariance (N, N) of the function at new rows, conditional on the latents of ``new_rows``."""
         X, kernel, process = self._checked(table), self.kernel_at(theta), self.process
 
         def covariance(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -270,13 +270,13 @@ class NeighbourCovariance(KernelCovariance):
         return process.rests_under(self._given(theta, X)[0], X, covariance, process.white(kernel))
 
     def beyond_knots(self, theta: np.ndarray) -> float:
-        """The share of the variance that knots leave at the other rows, on average."""
+        """The average share of variance at the other rows that the knots do not explain."""
         process, left = self.process, self._conditionals(theta)[1]
         own = to_numpy(variances(self.kernel_at(theta), process.X[process.knots :]))
         return float(np.mean(left[process.knots :] / own)) if own.size else 0.0
 
     def is_moved(self, theta: np.ndarray) -> bool:
-        """Whether other rows would be near at theta: lengths have moved against one another."""
+        """Whether lengths have changed relative to one another, so that other rows are the nearest at theta."""
         lengths = column_lengths(self.kernel_at(theta), np.asarray(self.X))
         return bool(np.ptp(np.log(lengths / self.lengths)) > _MOVED)
 

@@ -1,4 +1,4 @@
-"""A triangulation of the plane for fields over points; ``mesh_making.py`` makes them."""
+"""A triangulation of the plane, for fields over points; ``mesh_making.py`` constructs it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..checks import finite, numeric, problem
 from ..files import Stated
 from .polygons import nearest_segment
 
-_SOME = 2**18  # points whose triangles are looked for at a time
-_ON_EDGE = -1e-9  # a barycentric coordinate that is 0 up to rounding
-_SLIP = 10.0  # extents outside: further is a slip, such as metres for kilometres
+_SOME = 2**18  # number of points located at a time
+_ON_EDGE = -1e-9  # barycentric coordinates above this count as 0 up to rounding
+_SLIP = 10.0  # extents outside the mesh from which the cause is probably a unit, such as metres for kilometres
 
 
 @dataclass(frozen=True)
 class TriangleCells:
-    """Triangles (T, 3, 2) by the cells of a regular grid that their boxes touch.
+    """Triangles (T, 3, 2), indexed by the cells of a regular grid that their bounding boxes touch.
 
     Attributes
     ----------
     corners : array (T, 3, 2)
     low : array (2,)
-        Where the grid begins.
+        The lower corner of the grid.
     size : float
         The side of a cell.
     shape : int array (2,)
     start, member : int arrays
-        Where the triangles of each cell begin, and which they are.
+        The triangles of cell k are ``member[start[k]:start[k + 1]]``.
     """
 
     corners: np.ndarray
@@ -44,7 +44,7 @@ class TriangleCells:
 
     @classmethod
     def of(cls, corners: np.ndarray, size: float) -> TriangleCells:
-        """With cells of about this size."""
+        """The index with cells of about the given size."""
         low, high = corners.min(axis=(0, 1)), corners.max(axis=(0, 1))
         size = float(max(size, (high - low).max() / 4000))
         shape = ((high - low) / size).astype(np.int64) + 1
@@ -60,18 +60,18 @@ class TriangleCells:
         return cls(corners, low, size, shape, start, member[np.argsort(cell, kind="stable")])
 
     def locate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The triangle of each point, -1 outside of all, and its barycentric coordinates there (N, 3).
+        """The triangle of each point, -1 outside of all, and its barycentric coordinates (N, 3).
 
-        Of the triangles in a point's cell it is the first that holds the point, else the nearest to it.
+        If several triangles in a point's cell contain it, the first is returned; if none does, the nearest of them.
         """
-        found, weights = np.full(len(points), -1, dtype=np.int64), np.zeros((len(points), 3))
+        index, weights = np.full(len(points), -1, dtype=np.int64), np.zeros((len(points), 3))
         at = np.floor((points - self.low) / self.size).astype(np.int64)
         inside = np.flatnonzero(((at >= 0) & (at < self.shape)).all(axis=1))
         cell = at[inside, 0] * self.shape[1] + at[inside, 1]
         count = self.start[cell + 1] - self.start[cell]
         inside, cell, count = inside[count > 0], cell[count > 0], count[count > 0]
         if not inside.size:
-            return found, weights
+            return index, weights
         begin = np.cumsum(count) - count
         owner = np.repeat(np.arange(inside.size), count)
         t = self.member[np.arange(owner.size) + (self.start[cell] - begin)[owner]]
@@ -80,15 +80,15 @@ class TriangleCells:
         area = B[:, 0] * C[:, 1] - B[:, 1] * C[:, 0]
         v = (P[:, 0] * C[:, 1] - P[:, 1] * C[:, 0]) / area
         w = (B[:, 0] * P[:, 1] - B[:, 1] * P[:, 0]) / area
-        least = np.minimum(np.minimum(np.minimum(v, w), 1.0 - v - w), 0.0)  # 0 in every triangle that holds the point
+        least = np.minimum(np.minimum(np.minimum(v, w), 1.0 - v - w), 0.0)  # 0 in each triangle that contains the point
         best = np.maximum.reduceat(least, begin)
         pair = np.where(least == best[owner], np.arange(owner.size), owner.size)
-        pair = np.minimum.reduceat(pair, begin)  # the first of the best
+        pair = np.minimum.reduceat(pair, begin)  # the first of the best triangles
         held = best > _ON_EDGE
         pair, inside = pair[held], inside[held]
-        found[inside] = t[pair]
+        index[inside] = t[pair]
         weights[inside] = np.column_stack([1.0 - v[pair] - w[pair], v[pair], w[pair]])
-        return found, weights
+        return index, weights
 
 
 class Mesh(Stated):
@@ -98,20 +98,20 @@ class Mesh(Stated):
     ----------
     nodes : array (M, 2)
     triangles : int array (T, 3)
-        Rows of ``nodes``, in either direction.
+        Indices of three ``nodes`` for each triangle, in either orientation.
     barrier : bool array (T,), optional
-        Triangles that a field does not pass: land for fish.
+        Triangles that block the field, such as land for fish.
     slack : float
-        How far outside a point may lie and still be taken for the nearest one inside.
+        Distance outside of the mesh up to which a point is moved to the nearest place inside.
 
     Attributes
     ----------
     edge : float
-        The length of an edge where the points are; of a triangulation of one's own the median.
+        The length of an edge near the points; for a triangulation by the user the median.
     corners : array (C, 2) or None
-        Of the hull of the points that ``mesh`` made it for.
+        The corners of the hull of the points, for meshes made by ``mesh``.
     parts : tuple of Mesh
-        Those it is made of where points are far from the bulk; empty where it is one.
+        The separate meshes of points that are far from the bulk; empty if there is one mesh.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class Mesh(Stated):
         self.slack = float(slack)
 
     def _placed(self, local: np.ndarray, middle: np.ndarray, unit: float) -> None:
-        """Nodes about a middle, in a unit: coordinates far from 0 have few digits for a triangle."""
+        """Store nodes relative to ``middle`` in a unit; coordinates far from 0 lose digits within a triangle."""
         self._local, self._middle, self._unit = local, middle, unit
 
     def _signed_areas(self) -> np.ndarray:
@@ -165,18 +165,18 @@ class Mesh(Stated):
 
     @cached_property
     def areas(self) -> np.ndarray:
-        """Of the triangles (T,)."""
+        """The areas (T,) of the triangles."""
         return self._signed_areas() * self._unit**2
 
     @property
     def sides(self) -> np.ndarray:
-        """The edges of each triangle as vectors (T, 3, 2), each opposite to the corner of its number."""
+        """The edges of each triangle as vectors (T, 3, 2); edge k is opposite to corner k."""
         p = self._local[self.triangles]
         return np.asarray(p[:, [2, 0, 1]] - p[:, [1, 2, 0]]) * self._unit
 
     @cached_property
     def angles(self) -> np.ndarray:
-        """At the corners of each triangle, in degrees (T, 3)."""
+        """The angles (T, 3) at the corners of each triangle, in degrees."""
         e = self.sides
         u, v = e[:, [2, 0, 1]], -e[:, [1, 2, 0]]
         cross = np.abs(u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0])
@@ -189,7 +189,7 @@ class Mesh(Stated):
 
     @property
     def extent(self) -> float:
-        """The longer side of the box around all nodes."""
+        """The longer side of the bounding box of all nodes."""
         return float(np.ptp(self._local, axis=0).max()) * self._unit
 
     # -- points ------------------------------------------------------------------------------------
@@ -198,19 +198,19 @@ class Mesh(Stated):
         return TriangleCells.of(self._local[self.triangles], float(np.sqrt(2.0 * self._signed_areas().mean())))
 
     def where(self, points: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The triangle of each point (N,), -1 outside, and its barycentric coordinates there (N, 3)."""
+        """The triangle of each point (N,), -1 outside, and its barycentric coordinates (N, 3)."""
         local = self._local_of(points)
-        found, weights = np.full(len(local), -1, dtype=np.int64), np.zeros((len(local), 3))
+        index, weights = np.full(len(local), -1, dtype=np.int64), np.zeros((len(local), 3))
         for begin in range(0, len(local), _SOME):
             some = slice(begin, begin + _SOME)
-            found[some], weights[some] = self._cells.locate(local[some])
-        return found, weights
+            index[some], weights[some] = self._cells.locate(local[some])
+        return index, weights
 
     def _local_of(self, points: Any) -> np.ndarray:
         return np.ascontiguousarray((np.asarray(points, dtype=np.float64) - self._middle) / self._unit)
 
     def inside(self, points: Any) -> np.ndarray:
-        """Whether each point lies in it, or outside by no more than ``slack`` (N,).
+        """Whether each point (N,) lies in the mesh, or outside by at most ``slack``.
 
         Examples
         --------
@@ -221,9 +221,9 @@ class Mesh(Stated):
         return np.asarray(self._rows(point_pairs("Mesh", points))[1] <= self._near)
 
     def design(self, points: Any, where: str = "Mesh") -> sp.csr_array:
-        """Weights (N, M) of the nodes at any points: barycentric coordinates.
+        """The design (N, M) of points: their barycentric coordinates as weights of the nodes.
 
-        Points outside by no more than ``slack`` have those of the nearest place inside; others are refused.
+        A point outside by at most ``slack`` has the row of the nearest place inside; points further away are refused.
         """
         points = point_pairs(where, points)
         out, gap = self._rows(points)
@@ -231,10 +231,11 @@ class Mesh(Stated):
         return out
 
     def continued(self, points: Any, where: str = "Mesh") -> tuple[sp.csr_array, np.ndarray]:
-        """The same with rows of the nearest place inside for all points, and how far outside each is (N,).
+        """The design of all points, with the row of the nearest place inside, and their distances outside (N,).
 
-        A mesh of points alone ends where it does for no reason, and a field goes on; one with a boundary or holes, or a
-        triangulation of one's own, ends where the field does, and points outside are refused as in ``design``.
+        The edge of a mesh that was made from points alone is arbitrary, and the field goes on beyond it. A mesh with a
+        boundary or holes, or a user's triangulation, ends where the field ends, and points outside are refused as in
+        ``design``.
         """
         points = point_pairs(where, points)
         out, gap = self._rows(points)
@@ -246,8 +247,8 @@ class Mesh(Stated):
         return max(self.slack, 1e-9 * self.extent)
 
     def _rows(self, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-        found, weights = self.where(points)
-        nodes, lost, gap = self.triangles[found], np.flatnonzero(found < 0), np.zeros(len(points))
+        index, weights = self.where(points)
+        nodes, lost, gap = self.triangles[index], np.flatnonzero(index < 0), np.zeros(len(points))
         if lost.size:
             ends = self._border
             e, share, off = nearest_segment(self._local_of(points[lost]), *(self._local[end] for end in ends.T))
@@ -274,7 +275,7 @@ class Mesh(Stated):
 
     @cached_property
     def _border(self) -> np.ndarray:
-        """The edges (E, 2) of one triangle alone."""
+        """The boundary: edges (E, 2) that belong to only one triangle."""
         pairs = np.sort(self.triangles[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         unique, times = np.unique(pairs, axis=0, return_counts=True)
         return np.asarray(unique[times == 1])
@@ -285,7 +286,7 @@ class Mesh(Stated):
 
 
 class SeparateMeshes(Mesh):
-    """Meshes far apart, as one: each keeps its nodes in its own unit, where they have digits enough."""
+    """Meshes that are far apart, as one mesh; each stores its nodes in its own unit, so that no digits are lost."""
 
     def __init__(self, parts: Sequence[Mesh]) -> None:
         before = np.cumsum([0, *(part.n_nodes for part in parts)])
@@ -301,23 +302,23 @@ class SeparateMeshes(Mesh):
 
     @cached_property
     def areas(self) -> np.ndarray:
-        """Of the triangles (T,)."""
+        """The areas (T,) of the triangles."""
         return np.concatenate([part.areas for part in self.parts])
 
     @property
     def sides(self) -> np.ndarray:
-        """The edges of each triangle as vectors (T, 3, 2), each opposite to the corner of its number."""
+        """The edges of each triangle as vectors (T, 3, 2); edge k is opposite to corner k."""
         return np.concatenate([part.sides for part in self.parts])
 
     def where(self, points: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The triangle of each point (N,), -1 outside, and its barycentric coordinates there (N, 3)."""
-        found, weights, before = np.full(len(points), -1, dtype=np.int64), np.zeros((len(points), 3)), 0
+        """The triangle of each point (N,), -1 outside, and its barycentric coordinates (N, 3)."""
+        index, weights, before = np.full(len(points), -1, dtype=np.int64), np.zeros((len(points), 3)), 0
         for part in self.parts:
-            own, share = part.where(points)
-            here = own >= 0
-            found[here], weights[here] = own[here] + before, share[here]
+            part_index, share = part.where(points)
+            in_part = part_index >= 0
+            index[in_part], weights[in_part] = part_index[in_part] + before, share[in_part]
             before += len(part.triangles)
-        return found, weights
+        return index, weights
 
 
 def point_pairs(where: str, points: Any) -> np.ndarray:

@@ -1,13 +1,14 @@
-"""Meshes of points and of boundaries: equilateral triangles of one edge length where the points are.
+"""Construction of meshes from points and boundaries: equilateral triangles of one edge length near the points.
 
-They are coarser in a collar around the points, so that the edge of the mesh is far from the data: lattices of edge h,
-2h and 4h are nested in one another, and their Delaunay triangulation has no angle below 30 degrees. With a boundary a
-mesh ends there instead (a coastline), and holes are cut out: their borders, in steps of h, are edges of it.
+In a collar around the points the triangles are larger, so that the edge of the mesh is far from the data. Nodes are
+nested lattices with edges h, 2h and 4h, and their Delaunay triangulation has no angle below 30 degrees. With a boundary
+(a coastline) the mesh ends there instead. Borders of the boundary and of holes are split into steps of h, which become
+edges of the mesh.
 
-Points far from the bulk (``bulk.py``) have a mesh of their own, apart from it, where a field is independent of it.
+Points far from the bulk of the points (``Bulk``) have their own mesh, in which the field is independent.
 
-A mesh is made, and keeps its nodes, in units of the extent about the middle of the points, rounded: the same points in
-other units and from another origin have the same triangles to the last bit.
+A mesh is computed and stored in units of the rounded extent, relative to the middle of the points. The same points in
+other units or with another origin therefore have exactly the same triangles.
 """
 
 from __future__ import annotations
@@ -26,31 +27,32 @@ from .mesh import Mesh, SeparateMeshes, point_pairs
 from .polygons import dissolved, distance, inside, rings_of, simplified
 
 # -- The bulk of points, and points far from it: a coordinate of -9999, metres among kilometres, study sites far apart
-# The bulk begins as the smallest ball about a point that holds a share of all points. It takes in
-# every point that lies no further from its box than the box is wide, until none does. Points that
-# are left are far: no distance within the bulk is as long as the gap to them. They fall into
-# pieces, by chains of points no further apart than the bulk is wide.
-_FEWEST_POINTS = 5  # points that a bulk begins with, at least
-_SHARES = 0.5, 0.25, 0.125  # of the points that it begins with: a majority, or one of a few sites
-_CENTRES, _SAMPLE = 128, 5000  # balls that are tried, and points that they are counted by
-_SORTED = 20_000  # points up to which these do not depend on their order
-_SITES, _ALIKE = 8, 2.0  # pieces, with the bulk, that may hold any share of the points, and their widths beside it
-_STRAY, _PIECES = 0.1, 200  # share of the points that more pieces may hold, and how many of these there may be
-_CELLS = 4  # cells along the length of a link
+# The search for the bulk starts with the smallest ball about a point that contains a given share of
+# all points. Then it adds every point whose distance from the bounding box is at most the width of
+# the box, until there is none. The other points are far: the gap to them is longer than any distance
+# within the bulk. They are grouped into pieces: two points that are at most the bulk's width apart
+# are in the same piece.
+_FEWEST_POINTS = 5  # least number of points in a bulk
+_SHARES = 0.5, 0.25, 0.125  # shares of points in the first ball: a majority, or one of several sites
+_CENTRES, _SAMPLE = 128, 5000  # number of balls tried, and of points in a sample that counts their contents
+_SORTED = 20_000  # up to this number of points the sample does not depend on their order
+_SITES, _ALIKE = 8, 2.0  # most pieces (with the bulk) that may hold any share of the points, and ratio of widths
+_STRAY, _PIECES = 0.1, 200  # largest share of points in more pieces than that, and most pieces
+_CELLS = 4  # number of cells along the length of a link
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """Where most points lie.
+    """The bulk: the region where most points lie.
 
     Attributes
     ----------
     far : bool array (N,)
-        Points that are far from it.
+        Points that are far from the bulk.
     piece : int array (N,)
-        0 in the bulk, 1, 2, ... in the pieces that are far from it; 0 everywhere where these are too many.
+        0 in the bulk, and 1, 2, ... in the pieces far from it. If there are too many pieces, 0 everywhere.
     low, high : arrays (d,)
-        The box of piece 0.
+        The bounding box of piece 0.
     """
 
     far: np.ndarray
@@ -60,12 +62,12 @@ class Bulk:
 
     @property
     def extent(self) -> float:
-        """The longest side of the box."""
+        """The longest side of the bounding box."""
         return float((self.high - self.low).max())
 
 
 def bulk_of(X: np.ndarray, link: float = 0.0) -> Bulk:
-    """The bulk of points (N, d); points within ``link`` of one another belong together, however narrow it is.
+    """Find the bulk of points (N, d); points within distance ``link`` of one another are never separated.
 
     Examples
     --------
@@ -102,9 +104,9 @@ def bulk_of(X: np.ndarray, link: float = 0.0) -> Bulk:
 
 
 def linked(X: np.ndarray, link: float) -> np.ndarray:
-    """The piece (N,) of each point, by chains of points at most ``link`` apart, or up to half as much more."""
+    """The piece (N,) of each point: chains of points whose links are at most ``link`` long, or up to 1.5 times that."""
     cells, place = np.unique(np.floor((X - X.min(axis=0)) * (_CELLS / link)), axis=0, return_inverse=True)
-    reach = _CELLS + np.sqrt(X.shape[1])  # of cells whose points may be as near as the link
+    reach = _CELLS + np.sqrt(X.shape[1])  # distance in cells within which points may be linked
     pairs = cKDTree(cells).query_pairs(reach, output_type="ndarray")
     graph = sp.coo_array((np.ones(len(pairs)), pairs.T), shape=(len(cells), len(cells)))
     _, label = sp.csgraph.connected_components(graph, directed=False)
@@ -112,7 +114,7 @@ def linked(X: np.ndarray, link: float) -> np.ndarray:
 
 
 def _alike(X: np.ndarray, piece: np.ndarray) -> bool:
-    """Whether pieces have a few points each, and are not much wider than the bulk."""
+    """Whether each piece has several points and is not much wider than the bulk."""
     widths = [float(np.ptp(X[piece == k], axis=0).max()) for k in range(piece.max() + 1)]
     return int(np.bincount(piece).min()) >= _FEWEST_POINTS and max(widths) <= _ALIKE * widths[0]
 
@@ -123,42 +125,42 @@ def gaps(X: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def _every(X: np.ndarray, n: int) -> np.ndarray:
-    """At most n of the points, at equal steps."""
+    """At most n of the points, at equal steps of their index."""
     return np.asarray(X[np.linspace(0, len(X) - 1, min(n, len(X))).astype(np.int64)])
 
 
 def _grown(X: np.ndarray, core: np.ndarray, link: float) -> np.ndarray:
-    """The points (N,) that a core takes in."""
-    low, high, held = core.min(axis=0), core.max(axis=0), -1
+    """The points (N,) of the bulk that grows from a core."""
+    low, high, count = core.min(axis=0), core.max(axis=0), -1
     while True:
         inside = gaps(X, low, high) <= max(float((high - low).max()), link)
-        if int(inside.sum()) == held:
+        if int(inside.sum()) == count:
             return inside
-        held, low, high = int(inside.sum()), X[inside].min(axis=0), X[inside].max(axis=0)
+        count, low, high = int(inside.sum()), X[inside].min(axis=0), X[inside].max(axis=0)
 
 
 # --------------------------------------------------------------------------------------------------
-POINTS, RINGS = 2.0**20, 2.0**36  # steps of an extent to which points and rings are rounded
-_UNTIED = 1.0 + 2.0**-12 / 3.0  # of a limit: no node of a lattice lies on it up to rounding
-_CLEAR = 0.62  # of an edge: lattice nodes nearer than this to a border go
-_TURNS = 12  # of splitting edges of a border that the triangulation does not have
-_FEWEST, _FINEST = 32, 64  # edges along the extent of the data, by default
-_MOST = 3_000_000  # nodes of the finest lattice
-_FURTHEST = 1e6  # extents of the bulk from it: further away coordinates have no digits for a triangle
-_WIDER = 4.0  # extents of the bulk: wider meshes of points far from it are coarser
-FAR_COLLAR = 0.45  # extents of the bulk: around points far from it, which may be one
-LINK = 2.2  # collars: points nearer than this have one mesh
+POINTS, RINGS = 2.0**20, 2.0**36  # points and rings are rounded to this fraction of the extent
+_UNTIED = 1.0 + 2.0**-12 / 3.0  # largest number of rounds in which border edges that the triangulation lacks are split
+_CLEAR = 0.62  # in edges: lattice nodes nearer to a border are removed
+_TURNS = 12  # largest number of nodes of the finest lattice
+_FEWEST, _FINEST = 32, 64  # default number of edges along the extent of the data, least and most
+_MOST = 3_000_000  # most nodes of the finest lattice
+_FURTHEST = 1e6  # in extents of the bulk: most distance of points from it, since coordinates further away lose digits
+_WIDER = 4.0  # in extents of the bulk: meshes of far points that are wider than this are coarser
+FAR_COLLAR = 0.45  # in extents of the bulk: collar of points far from it, of which there may be only one
+LINK = 2.2  # in collars: points nearer than this share a mesh
 
 
 def distinct(X: np.ndarray) -> np.ndarray:
-    """Rounded points (N, 2), each once."""
+    """Rounded points (N, 2) without duplicates."""
     whole = np.round(X * POINTS).astype(np.int64)
     codes = np.unique(whole[:, 0] * (1 << 31) + whole[:, 1] + (1 << 30))
     return np.stack([codes >> 31, (codes & ((1 << 31) - 1)) - (1 << 30)], axis=1) / POINTS
 
 
 def hull(X: Any) -> np.ndarray:
-    """The corners of the convex hull, counter-clockwise; the ends of points on a line."""
+    """The corners of the convex hull, counter-clockwise; for points on a line its two ends."""
     if len(X) > 2:
         try:
             return np.asarray(X[ConvexHull(X).vertices])
@@ -169,17 +171,17 @@ def hull(X: Any) -> np.ndarray:
 
 
 def default_edge(X: np.ndarray | None) -> float:
-    """The default length, in units of the extent."""
+    """The default edge length, in units of the extent."""
     if X is None or len(X) < 2:
         return 1.0 / _FEWEST
-    if len(X) > 2 * _FINEST**2:  # nearer to one another than the shortest, on average, wherever they lie
+    if len(X) > 2 * _FINEST**2:  # average spacing below the shortest edge, wherever the points lie
         return 1.0 / _FINEST
     nearest = cKDTree(X).query(X, 2)[0][:, 1]
     return float(np.clip(nearest.mean(), 1.0 / _FINEST, 1.0 / _FEWEST))
 
 
 def _lattice(domain: list[np.ndarray], h: float, wide: float) -> np.ndarray:
-    """Nodes of nested lattices: of edge h in the domain and a row about it, of 2h and 4h further out."""
+    """Nodes of nested lattices: edge h in the domain and one row around it, then 2h and 4h."""
     limits = [max(h, wide)] if wide < 5 * h else [h, wide] if wide < 15 * h else [h, 7 * h, wide]
     limits = [_UNTIED * limit for limit in limits]
     reach = max(limits) + h
@@ -201,17 +203,17 @@ def _lattice(domain: list[np.ndarray], h: float, wide: float) -> np.ndarray:
 def triangulated(
     domain: list[np.ndarray], rings: dict[str, list[np.ndarray]], h: float, wide: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes, triangles, and which of these are barriers."""
+    """Nodes, triangles, and which triangles are barriers."""
     plain = lambda name: [s for s in (simplified(ring, h) for ring in rings[name]) if len(s)]
     ends = plain("boundary") if rings["boundary"] and wide == 0.0 else []
     if rings["boundary"] and wide == 0.0 and not ends:
         raise problem("mesh", "the boundary has no part as large as a triangle", "a shorter edge")
     holes, walls = plain("holes"), plain("barriers")
-    held = [*ends, *holes, *walls]
+    kept_rings = [*ends, *holes, *walls]
     nodes = _lattice(ends or domain, h, wide)
     if ends:
         nodes = nodes[inside(nodes, ends)]
-    nodes, triangles = _holding(nodes, held, h)
+    nodes, triangles = _constrained_triangulation(nodes, kept_rings, h)
     centres = nodes[triangles].mean(axis=1)
     keep = inside(centres, ends) if ends else np.ones(len(triangles), dtype=bool)
     if holes:
@@ -221,7 +223,7 @@ def triangulated(
     keep &= longest < 1.8 * max(coarse, 1.2 * h)
     first, *others = np.swapaxes(nodes[triangles], 0, 1)
     (ax, ay), (bx, by) = (np.transpose(corner - first) for corner in others)
-    twice = ax * by - ay * bx  # of the area
+    twice = ax * by - ay * bx  # twice the area
     keep &= np.abs(twice) > 1e-3 * longest**2
     if not keep.any():
         raise problem("mesh", "no triangle is left between boundary and holes", "a shorter edge")
@@ -231,21 +233,21 @@ def triangulated(
     return nodes[used], place.reshape(triangles.shape), barrier
 
 
-def _holding(free: np.ndarray, held: list[np.ndarray], h: float) -> tuple[np.ndarray, np.ndarray]:
-    """The Delaunay triangulation of nodes that has the edges of rings: those it lacks are split."""
-    if not held:
+def _constrained_triangulation(free: np.ndarray, rings: list[np.ndarray], h: float) -> tuple[np.ndarray, np.ndarray]:
+    """A Delaunay triangulation that contains the edges of rings; missing edges are split until it does."""
+    if not rings:
         return free, Delaunay(free).simplices
     rounded = lambda path: np.asarray(np.round(path, 12))
-    border = np.unique(rounded(np.vstack(held)), axis=0)
-    free = free[distance(free, held) > _CLEAR * h]
+    border = np.unique(rounded(np.vstack(rings)), axis=0)
+    free = free[distance(free, rings) > _CLEAR * h]
     place = {tuple(point): k for k, point in enumerate(border.tolist())}
-    paths = [np.array([place[tuple(point)] for point in rounded(ring).tolist()]) for ring in held]
+    paths = [np.array([place[tuple(point)] for point in rounded(ring).tolist()]) for ring in rings]
     pairs = np.vstack([np.stack([path, np.roll(path, -1)], axis=1) for path in paths])
     for turn in range(_TURNS + 1):
         nodes = np.vstack([border, free])
         triangles = Delaunay(nodes).simplices
-        there = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
-        codes = there[:, 0] * np.int64(len(nodes)) + there[:, 1]
+        edges = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
+        codes = edges[:, 0] * np.int64(len(nodes)) + edges[:, 1]
         want = np.sort(pairs, axis=1)
         lacking = ~np.isin(want[:, 0] * np.int64(len(nodes)) + want[:, 1], codes)
         long = np.sum((border[pairs[:, 0]] - border[pairs[:, 1]]) ** 2, axis=1) > (h / 16) ** 2
@@ -273,21 +275,21 @@ def mesh(
     Parameters
     ----------
     points : array (N, 2), optional
-        In units in which both axes are the same: metres, not degrees. They may repeat, or lie on a line.
+        Coordinates in the same unit on both axes, such as metres and not degrees. Points may repeat, or lie on a line.
     edge : float, optional
-        Length of an edge where the points are; a twelfth of the range of a field is fine enough, a quarter for the
-        field, and too coarse for the noise beside it. Default: the mean distance to the nearest point, at least 1/64
-        and at most 1/32 of the extent of the bulk: points further from it than it is wide have meshes of their own.
+        Length of an edge near the points. A twelfth of the range of the field is fine enough; a quarter is enough for
+        the field, but too coarse to tell it from noise. Default: the mean distance to the nearest point, between 1/64
+        and 1/32 of the extent of the bulk. Points further from the bulk than its width have their own meshes.
     collar : float, optional
-        Width of what is added around the points, or around ``boundary``. Default: 0.3 of the extent without a boundary,
-        0 with one. Near an edge of the mesh a field varies more, up to twice as much: about a range away it does not.
+        Width of the margin around the points, or around ``boundary``. Default: 0.3 of the extent without a boundary, 0
+        with one. Near an edge of the mesh the variance of a field is larger, up to twice, within about one range.
     boundary : polygons, optional
-        Where the mesh ends, or with a collar where it is fine: an array of vertices (V, 2), a list of them, GeoJSON, or
-        the geometry of geopandas or shapely. Of adjacent districts the outline counts.
+        Where the mesh ends; with a collar, where fine triangles end. An array of vertices (V, 2), a list of them,
+        GeoJSON, or a geometry of geopandas or shapely. Of adjacent districts the common outline is used.
     holes : polygons, optional
-        Cut out: a lake.
+        Polygons that are cut out, such as lakes.
     barriers : polygons, optional
-        Parts that a field does not pass, though they are in the mesh (Bakka et al. 2019).
+        Polygons in the mesh that block the field (Bakka et al. 2019).
 
     Returns
     -------
@@ -307,7 +309,7 @@ def mesh(
 
 @stated()
 def mesh_of(points: Any, *, edge: float | None, collar: float | None, boundary: Any, holes: Any, barriers: Any) -> Mesh:
-    """The mesh of points and polygons, none of them the name of a file: this is the call that a saved model keeps."""
+    """The mesh of points and polygons, not file names; saved models store this call."""
     X = _points(points)
     if X is None or boundary is not None:
         return _one(X, edge, collar, boundary, holes, barriers)
@@ -319,7 +321,7 @@ def mesh_of(points: Any, *, edge: float | None, collar: float | None, boundary: 
 
 
 def remade(old: Mesh, edge: float, collar: float | None, link: float) -> Mesh:
-    """A mesh of the same points, without a boundary, with another edge and collar; parts within ``link`` are one."""
+    """A mesh of the same points without a boundary, with another edge and collar; parts within ``link`` are joined."""
     hulls = [part.corners for part in old.parts or (old,) if part.corners is not None]
     low, high = (np.array([end(hull, axis=0) for hull in hulls]) for end in (np.min, np.max))
     between = np.maximum(np.maximum(low[:, None] - high, low - high[:, None]), 0.0)
@@ -329,7 +331,7 @@ def remade(old: Mesh, edge: float, collar: float | None, link: float) -> Mesh:
 
 
 def _separate(groups: list[np.ndarray], edge: float | None, collar: float | None, *cut: Any) -> Mesh:
-    """Of points far apart: the bulk, and coarser the wider they are, others."""
+    """Meshes of points far apart: one for the bulk and one for each other group; wide groups have longer edges."""
     first = _one(groups[0], edge, collar, None, *cut)
     extent = float(np.ptp(groups[0], axis=0).max())
     wide = FAR_COLLAR * extent if collar is None else collar
@@ -341,7 +343,7 @@ def _separate(groups: list[np.ndarray], edge: float | None, collar: float | None
 
 
 def _refuse_furthest(X: np.ndarray, bulk: Bulk) -> None:
-    """Points whose coordinates have no digits for a mesh about them."""
+    """Refuse points so far away that their coordinates have too few digits for a mesh."""
     gap = gaps(X, bulk.low, bulk.high) / bulk.extent
     if gap.max() > _FURTHEST:
         i = int(np.argmax(gap))
@@ -358,7 +360,7 @@ def _one(
     holes: Any = None,
     barriers: Any = None,
 ) -> Mesh:
-    """A mesh of points that lie together, or of a boundary."""
+    """One mesh, of points that lie together or of a boundary."""
     rings = {
         name: [] if given is None else dissolved(rings_of("mesh", name, given))
         for name, given in (("boundary", boundary), ("holes", holes), ("barriers", barriers))
@@ -402,5 +404,5 @@ def _points(points: Any) -> np.ndarray | None:
 
 
 def _figures(x: float) -> float:
-    """To seven significant figures: a length that went through other units is the same again."""
+    """x rounded to seven significant figures, so that a change of units does not alter it."""
     return float(f"{x:.7g}")

@@ -1,7 +1,7 @@
 """Polygons in the plane as directed rings: outlines run counter-clockwise, holes clockwise.
 
-A point is inside where the rings wind about it. Borders that two polygons share run both ways and cancel, so that a map
-of districts has the outline of the country.
+A point is inside if the rings wind around it. A border that two polygons share runs in both directions and cancels, so
+that a map of districts has the outline of the country.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 from ..checks import finite, numeric, problem
 from ..outlines import districts, signed_area
 
-FEW_PAIRS = 2**22  # of points and segments: a sixteenth of a second by numpy; more are worth a compiled loop
-_SAME = 1e-9  # of the width of a map: vertices nearer than this are one
+FEW_PAIRS = 2**22  # products of points and segments up to which numpy is used (about 1/16 s); above it a compiled loop
+_SAME = 1e-9  # relative to the width of a map: vertices nearer than this are merged
 
 
 def rings_of(where: str, name: str, given: Any) -> list[np.ndarray]:
-    """Directed rings (V, 2), from an array of vertices, a list of them, GeoJSON, or what geopandas and shapely hold."""
+    """Directed rings (V, 2) from an array of vertices, a list of them, GeoJSON, geopandas or shapely."""
     if isinstance(given, np.ndarray) and given.ndim == 2:
         given = [given]
     if isinstance(given, (list, tuple)) and given and all(isinstance(one, (np.ndarray, list, tuple)) for one in given):
@@ -42,7 +42,7 @@ def rings_of(where: str, name: str, given: Any) -> list[np.ndarray]:
 
 
 def dissolved(rings: list[np.ndarray]) -> list[np.ndarray]:
-    """The rings that are left where borders running both ways cancel."""
+    """The rings that remain after borders that run in both directions cancel."""
     if len(rings) == 1:
         return rings
     every = np.vstack(rings)
@@ -80,13 +80,13 @@ def dissolved(rings: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def segments(rings: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends (E, 2) of every edge."""
+    """Both ends (E, 2) of each edge."""
     ends = [np.roll(ring, -1, axis=0) for ring in rings]
     return np.vstack([np.zeros((0, 2)), *rings]), np.vstack([np.zeros((0, 2)), *ends])
 
 
 def windings(points: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """How often directed segments a -> b (E, 2), closed rings in all, wind about each point (N,)."""
+    """The winding number (N,) around each point of directed segments a -> b (E, 2) that form closed rings."""
     if len(points) * len(a) > FEW_PAIRS:
         from ._point_loops import windings as compiled_windings
 
@@ -98,7 +98,7 @@ def windings(points: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def nearest_segment(points: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each point the nearest segment, the share of it that lies before the nearest place, and the distance."""
+    """For each point the nearest segment, the position of the nearest place along it (0 to 1), and the distance."""
     if len(points) * len(a) > FEW_PAIRS:
         from ._point_loops import nearest_segment as compiled_nearest
 
@@ -116,20 +116,20 @@ def nearest_segment(points: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[n
 
 
 def inside(points: np.ndarray, rings: list[np.ndarray]) -> np.ndarray:
-    """Whether each point is inside (N,)."""
+    """Whether each point (N,) is inside."""
     return np.asarray(windings(points, *segments(rings)) > 0)
 
 
 def distance(points: np.ndarray, rings: list[np.ndarray]) -> np.ndarray:
-    """From each point to the nearest border (N,)."""
+    """The distance (N,) from each point to the nearest border."""
     return np.asarray(nearest_segment(points, *segments(rings))[2])
 
 
 def simplified(ring: np.ndarray, edge: float) -> np.ndarray:
-    """A ring without detail that edges of this length cannot show, its vertices at most an edge apart.
+    """Simplify a ring for edges of a given length; its vertices are then at most one edge apart.
 
-    Vertices nearer than a sixth of an edge to the line through their neighbours go (Douglas and Peucker), and those
-    nearer than half an edge to the one before; rings with less area than a triangle of such edges come back empty.
+    Vertices within a sixth of an edge of the line through their neighbours are removed (Douglas and Peucker), as are
+    vertices within half an edge of the previous one. A ring smaller than a triangle with such edges becomes empty.
     """
     far = int(np.argmax(np.sum((ring - ring[0]) ** 2, axis=1)))
     keep, open_ = {0, far}, [(0, far), (far, len(ring))]

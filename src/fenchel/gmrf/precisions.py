@@ -1,23 +1,23 @@
-"""Precisions as functions of theta: Q(theta) with its derivatives, plain objects that can be pickled.
+"""Precisions as functions of theta: Q(theta) and its derivatives, as plain objects that can be pickled.
 
     ScaledStructure      Q = R / sd^2, theta = log sd
-    Combination          Q = sum_j c_j(theta) M_j, matrices of one pattern
-    SharedBlocks         Q = diag(Q_1(theta), Q_2(theta), ...), fields of one theta
-    Remembered           any other, made once a theta: the prior and the gradient there ask for the same matrices
-    RepeatedCovariance   Q = I_n kron S^-1, one covariance repeated over groups
+    Combination          Q = sum_j c_j(theta) M_j, for matrices with one sparsity pattern
+    SharedBlocks         Q = diag(Q_1(theta), Q_2(theta), ...), for fields with the same theta
+    Remembered           any precision, with its last result stored: the prior and the gradient use the same matrices
+    RepeatedCovariance   Q = I_n kron S^-1, one covariance for each of n groups
     DiagonalSum          Q = diag(sum_j rates_j / sd_j^2)
-    Product              Q = A(theta_a) kron B(theta_b) / sd^2, of two fields
+    Product              Q = A(theta_a) kron B(theta_b) / sd^2, for two fields
 
 S = D C D with D = diag(e^theta_1, ..., e^theta_d) and C = L L'. C is given by partial correlations
 z_ij = tanh(theta_ij / 2), j < i, row by row:
 
     L_ij = z_ij prod_{k<j} sqrt(1 - z_ik^2),    L_ii = prod_{k<i} sqrt(1 - z_ik^2)
 
-so that any theta is a correlation matrix, and dL_im / dtheta_ij = -L_im z_ij / 2 for m > j.
+so that every theta gives a correlation matrix, and dL_im / dtheta_ij = -L_im z_ij / 2 for m > j.
 
-A product of intrinsic structures is held free of everything that is flat in one of them along the other: k_a
-constraints for every latent of b, k_b for every one of a, of which k_a k_b follow from the others. So many are carried
-by a sparse basis (``linalg/constraint_bases.py``).
+If the factors of a product are intrinsic, the product is constrained to exclude the null space of each factor: k_a
+constraints for each latent of b and k_b for each latent of a, of which k_a k_b are redundant. These many constraints
+are handled through a sparse basis (``linalg/constraint_bases.py``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rates = Callable[[np.ndarray], tuple[Any, Sequence[Any]]]  # theta -> c, [dc/dth
 
 @dataclass(frozen=True)
 class ScaledStructure:
-    """A fixed structure over the square of one sd: Q = R / sd^2, theta = log sd."""
+    """A fixed structure divided by the square of one sd: Q = R / sd^2, theta = log sd."""
 
     structure: sp.csc_array
 
@@ -50,17 +50,17 @@ class ScaledStructure:
 
 @dataclass(frozen=True)
 class Combination:
-    """Fixed symmetric matrices times rates that depend on theta, on the pattern of all of them."""
+    """A sum of fixed symmetric matrices with coefficients that depend on theta, on their common pattern."""
 
     matrices: tuple[Any, ...]
     rates: Rates
 
     @cached_property
     def _aligned(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """indices and indptr of the common pattern in columns, and the entries (J, entries), exactly symmetric."""
+        """indices and indptr of the common csc pattern, and the entries (J, entries), exactly symmetric."""
         n, matrices = self.matrices[0].shape[0], [sp.csc_array((M + M.T) / 2) for M in self.matrices]
-        first, *rest = (sp.csc_array((np.ones(M.nnz), M.indices, M.indptr), shape=M.shape) for M in matrices)
-        every = sp.csc_array(sum(rest, first))
+        first, *others = (sp.csc_array((np.ones(M.nnz), M.indices, M.indptr), shape=M.shape) for M in matrices)
+        every = sp.csc_array(sum(others, first))
         every.sort_indices()
         keys = lambda M: np.repeat(np.arange(n), np.diff(M.indptr)) * np.int64(n) + M.indices
         data, all_keys = np.zeros((len(matrices), every.nnz)), keys(every)
@@ -72,13 +72,13 @@ class Combination:
         indices, indptr, data = self._aligned
         c, slopes = self.rates(theta)
         shape = self.matrices[0].shape
-        made = [sp.csc_array((np.asarray(rate) @ data, indices, indptr), shape=shape) for rate in (c, *slopes)]
-        return made[0], made[1:]
+        matrices = [sp.csc_array((np.asarray(rate) @ data, indices, indptr), shape=shape) for rate in (c, *slopes)]
+        return matrices[0], matrices[1:]
 
 
 @dataclass(frozen=True)
 class DiffusionRates:
-    """Of a Matern field by its stochastic differential equation; theta = (log sd, log range).
+    """Coefficients of a Matern field from its stochastic differential equation; theta = (log sd, log range).
 
     c_j = weights_j kappa^powers_j / sd^2,    kappa = sqrt(8 nu) / range
     """
@@ -95,7 +95,7 @@ class DiffusionRates:
 
 @dataclass(frozen=True)
 class TwoRangeRates:
-    """Of a field of two ranges; theta = (log sd, log range, log(ratio - 1)).
+    """Coefficients of a field with two ranges; theta = (log sd, log range, log(ratio - 1)).
 
     c = t (kappa^4 ratio^2, kappa^2 (1 + ratio^2), 1),    t = log(ratio) / (2 pi kappa^2 (ratio^2 - 1) sd^2)
     """
@@ -115,7 +115,7 @@ class TwoRangeRates:
 
 @dataclass(frozen=True)
 class FirstOrderRates:
-    """Of the field nu = 0, kappa^2 C + G, whose variance the mesh bounds by its ``cutoff``.
+    """Coefficients of the field with nu = 0, kappa^2 C + G; the mesh bounds its variance through ``cutoff``.
 
     c = t (kappa^2, 1),    t = log(1 + cutoff / kappa^2) / (4 pi sd^2),    theta = (log sd, log range)
     """
@@ -133,24 +133,24 @@ class FirstOrderRates:
 
 @dataclass(frozen=True)
 class SharedBlocks:
-    """Q = diag(Q_1(theta), Q_2(theta), ...): independent fields of one theta."""
+    """Q = diag(Q_1(theta), Q_2(theta), ...): independent fields with the same theta."""
 
     parts: tuple[Precision, ...]
 
     @staticmethod
     def of(parts: Sequence[Precision]) -> Precision:
-        """One of them stands alone."""
+        """The blocks as one precision; a single precision is returned itself."""
         return parts[0] if len(parts) == 1 else SharedBlocks(tuple(parts))
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        made = [part(theta) for part in self.parts]
+        precisions = [part(theta) for part in self.parts]
         joined = lambda blocks: sp.block_diag(blocks, format="csc")
-        slopes = zip(*(slopes for _, slopes in made), strict=True)
-        return joined([Q for Q, _ in made]), [joined(each) for each in slopes]
+        slopes = zip(*(slopes for _, slopes in precisions), strict=True)
+        return joined([Q for Q, _ in precisions]), [joined(each) for each in slopes]
 
 
 class Remembered:
-    """A precision that keeps what it made last."""
+    """A precision that stores its last result."""
 
     def __init__(self, build: Precision) -> None:
         self.build: Precision = build.build if isinstance(build, Remembered) else build
@@ -171,7 +171,7 @@ class RepeatedCovariance:
     ----------
     n, d : int
     correlated : bool
-        theta is d log sds, and then the d (d - 1) / 2 partial correlations by 2 atanh of them.
+        Whether theta has d log sds and then 2 atanh of the d (d - 1) / 2 partial correlations, or only the log sds.
     """
 
     n: int
@@ -179,24 +179,24 @@ class RepeatedCovariance:
     correlated: bool = True
 
     def factor(self, theta: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """L of the correlations, and its derivatives in their theta."""
+        """The Cholesky factor L of the correlations, and its derivatives in their theta."""
         d, L, slopes = self.d, np.eye(self.d), []
         z = np.tanh(np.asarray(theta[d:]) / 2)
         at = 0
         for i in range(1, d) if self.correlated else ():
             partial = z[at : at + i]
-            left = np.concatenate([[1.0], np.cumprod(np.sqrt(1.0 - partial**2))])
-            L[i, :i], L[i, i] = partial * left[:i], left[i]
+            remaining = np.concatenate([[1.0], np.cumprod(np.sqrt(1.0 - partial**2))])
+            L[i, :i], L[i, i] = partial * remaining[:i], remaining[i]
             for j in range(i):
                 dL = np.zeros((d, d))
-                dL[i, j] = left[j] * (1.0 - partial[j] ** 2) / 2
+                dL[i, j] = remaining[j] * (1.0 - partial[j] ** 2) / 2
                 dL[i, j + 1 : i + 1] = -L[i, j + 1 : i + 1] * partial[j] / 2
                 slopes.append(dL)
             at += i
         return L, slopes
 
     def covariance(self, theta: np.ndarray) -> np.ndarray:
-        """S (d, d)."""
+        """The covariance S (d, d)."""
         sd, (L, _) = np.exp(np.asarray(theta[: self.d])), self.factor(theta)
         return np.outer(sd, sd) * (L @ L.T)
 
@@ -205,7 +205,7 @@ class RepeatedCovariance:
         root = scipy.linalg.solve_triangular(L, np.eye(d), lower=True) / sd  # S^-1 = root' root
         P = root.T @ root
         out = []
-        for i in range(d):  # S_ij moves with log sd_i, and S_ii twice: dP = -(P e_i e_i' + e_i e_i' P), by P S = I
+        for i in range(d):  # dP = -(P e_i e_i' + e_i e_i' P) in log sd_i, from P S = I
             dP = np.zeros((d, d))
             dP[i] -= P[i]
             dP[:, i] -= P[:, i]
@@ -217,7 +217,7 @@ class RepeatedCovariance:
         return self._repeated(P), [self._repeated(dP) for dP in out]
 
     def _repeated(self, P: np.ndarray) -> sp.csc_array:
-        """I kron P, zeros of P kept: one pattern for every theta."""
+        """I kron P with zeros of P stored, so that the pattern is the same for each theta."""
         n, d = self.n, self.d
         if not self.correlated:
             return sp.csc_array((np.tile(np.diag(P), n), np.arange(n * d), np.arange(n * d + 1)), shape=(n * d, n * d))
@@ -227,7 +227,7 @@ class RepeatedCovariance:
 
 @dataclass(frozen=True)
 class DiagonalSum:
-    """Q = diag(sum_j rates_j / sd_j^2), rates (J, n) known; theta_j = log sd_j."""
+    """Q = diag(sum_j rates_j / sd_j^2) with known rates (J, n); theta_j = log sd_j."""
 
     rates: np.ndarray
 
@@ -241,7 +241,7 @@ class DiagonalSum:
 
 
 def row_products(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
-    """Row by row the Kronecker product of the rows of A (N, p) and B (N, q): (N, p q)."""
+    """The Kronecker product of row n of A (N, p) and row n of B (N, q), for each n: (N, p q)."""
     row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
     each = np.diff(B.indptr)[row]
     first = np.repeat(np.arange(A.nnz), each)
@@ -262,13 +262,13 @@ class ProductFactor:
     Attributes
     ----------
     build : callable
-        theta -> Q and its derivatives; the first entry of theta is its size, held at 0.
+        theta -> Q and its derivatives; the first entry of theta is the log sd, fixed at 0.
     n_theta : int
-        Hyperparameters beside the size.
+        Number of hyperparameters besides the log sd.
     n : int
     constraints : array (k, n) or None
     spread : float
-        Typical variance at size 0.
+        Typical variance at log sd 0.
     """
 
     build: Precision
@@ -282,7 +282,7 @@ class ProductFactor:
         return Q, slopes[1:]
 
     def covariance(self, theta: np.ndarray) -> np.ndarray:
-        """Dense (n, n): of the latents, under the constraints."""
+        """The dense covariance (n, n) of the latents under the constraints."""
         Q = self(theta)[0].toarray()
         if self.constraints is None:
             return np.linalg.inv(Q)
@@ -292,7 +292,7 @@ class ProductFactor:
 
 @dataclass(frozen=True)
 class Product:
-    """The precision of a product; theta = log sd, then what the factors have beside their size."""
+    """The precision of a product; theta = log sd, then the other hyperparameters of both factors."""
 
     first: ProductFactor
     second: ProductFactor
@@ -309,12 +309,12 @@ class Product:
         return Q, [-2.0 * Q, *slopes]
 
     def constraints(self) -> Any:
-        """Those of a factor for every latent of the other, without those that follow from others; None without any."""
+        """The constraints of each factor for every latent of the other, without redundant ones; None without any."""
         C, D = self.first.constraints, self.second.constraints
         rows = [] if D is None else [sp.kron(sp.eye_array(self.first.n), D)]
         if C is not None:
             every = sp.eye_array(self.second.n, format="csr")
-            if D is not None:  # D x = 0 says what C does to as many latents of the second, where D is invertible
+            if D is not None:  # D x = 0 implies the constraint C for as many latents of the second, if D is invertible
                 implied = scipy.linalg.qr(D, mode="r", pivoting=True)[1][: len(D)]
                 every = every[np.setdiff1d(np.arange(self.second.n), implied)]
             rows.append(sp.kron(C, every))

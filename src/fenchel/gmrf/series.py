@@ -18,15 +18,15 @@ from .times import Walk
 
 
 def rw1(n: int, precision: float = 1.0) -> MarkovField:
-    """A first-order random walk, x_{t+1} - x_t ~ N(0, 1/k), held to sum to zero."""
+    """A first-order random walk, x_{t+1} - x_t ~ N(0, 1/k), constrained to sum to zero."""
     n = count("rw1", "n", n, 2)
     return scaled(Walk(1).structure(np.arange(float(n))), precision, constraints=np.ones((1, n)))
 
 
 def rw2(n: int, precision: float = 1.0) -> MarkovField:
-    """A second-order random walk, x_t - 2 x_{t+1} + x_{t+2} ~ N(0, 1/k), held free of level and slope.
+    """A second-order random walk, x_t - 2 x_{t+1} + x_{t+2} ~ N(0, 1/k), constrained to have no level and no slope.
 
-    Add an intercept and a linear covariate to the model where a level and a trend are wanted.
+    For a level and a trend add an intercept and a linear covariate to the model.
     """
     n = count("rw2", "n", n, 3)
     D = sp.diags_array([1.0, -2.0, 1.0], offsets=[0, 1, 2], shape=(n - 2, n))
@@ -35,7 +35,7 @@ def rw2(n: int, precision: float = 1.0) -> MarkovField:
 
 
 def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
-    """Effects whose sums over ``period`` neighbours are N(0, 1/k), held free of what repeats exactly."""
+    """Effects whose sums over ``period`` neighbours are N(0, 1/k), without any exactly periodic part."""
     m = count("seasonal", "n", period, 2)
     n = count("seasonal", "n", n, m + 1)
     D = sp.diags_array([1.0] * m, offsets=list(range(m)), shape=(n - m + 1, n))
@@ -55,7 +55,7 @@ def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
 
 
 def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> MarkovField:
-    """Q = k R for a structure matrix of your own; constraints fix its null space if it has one."""
+    """Q = k R for any structure matrix R; constraints remove its null space if it has one."""
     if not hasattr(structure, "tocsr"):
         structure = numeric("generic", "structure", structure)
         if structure.ndim != 2:
@@ -65,15 +65,15 @@ def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> 
 
 @dataclass(frozen=True)
 class Autoregression:
-    """Of order p at n equal steps; theta = (log sd, 2 atanh of the partial autocorrelations)."""
+    """An autoregression of order p at n equal steps; theta = (log sd, 2 atanh of the partial autocorrelations)."""
 
     n: int
     p: int
 
     def coefficients(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Of the predictors of order 0, ..., p, and their error variances at sd 1; with derivatives in theta.
+        """Coefficients of the predictors of order 0, ..., p, their error variances at sd 1, and derivatives in theta.
 
-        Arrays (p+1, p), (p+1,), (p, p+1, p), (p, p+1), by the recursion of Durbin and Levinson.
+        Arrays (p+1, p), (p+1,), (p, p+1, p), (p, p+1), from the Durbin-Levinson recursion.
         """
         p, r = self.p, np.tanh(np.asarray(theta[1 : 1 + self.p]) / 2)
         phi, v = np.zeros((p + 1, p)), np.ones(p + 1)
@@ -103,7 +103,7 @@ class Autoregression:
         return self._matrix(Q), [self._matrix(-2.0 * Q), *(self._matrix(slope) for slope in slopes)]
 
     def _banded(self, c: np.ndarray, d: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """sum_t w_t c_t[t - i] d_t[t - i - b] at (i, i + b), b = 0, ..., p: (p+1, n); c_t[m] weighs z_{t-m}."""
+        """sum_t w_t c_t[t - i] d_t[t - i - b] at (i, i + b), b = 0, ..., p: (p+1, n); c_t[m] multiplies z_{t-m}."""
         out = np.zeros((self.p + 1, self.n))
         for b in range(self.p + 1):
             for m in range(b, self.p + 1):  # t = i + m
@@ -113,7 +113,7 @@ class Autoregression:
 
     @cached_property
     def _pattern(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of a csc array of all bands: where columns begin, rows, and the entry of ``band.ravel()`` at each place."""
+        """The csc pattern of all bands: indptr, indices, and the index in ``band.ravel()`` of each entry."""
         i, j = np.indices((self.n, 2 * self.p + 1))
         j += i - self.p
         inside = (j >= 0) & (j < self.n)
@@ -122,7 +122,7 @@ class Autoregression:
         return indptr, j, np.abs(i - j) * self.n + np.minimum(i, j)
 
     def _matrix(self, band: np.ndarray) -> sp.csc_array:
-        """Symmetric, zeros kept."""
+        """A symmetric matrix from its bands, with zeros stored."""
         indptr, rows, places = self._pattern
         return sp.csc_array((band.ravel()[places], rows, indptr), shape=(self.n, self.n))
 
@@ -139,12 +139,12 @@ class Autoregression:
 # Given z the process at other points x* has mean W z and covariance C:
 #
 #     W = R* (R + nugget I)^-1,    C = sd^2 (R** - W R*'),    R* = R(x*, points), R** = R(x*, x*)
-NUGGET = 1e-6  # of the variance
+NUGGET = 1e-6  # relative to the variance
 
 
 @dataclass(frozen=True)
 class Process:
-    """The precision of a Gaussian process at points (n, d), with one range or one for each column."""
+    """The precision of a Gaussian process at points (n, d), with a common range or one for each column."""
 
     points: np.ndarray
     nu: float
@@ -154,12 +154,12 @@ class Process:
         return np.broadcast_to(np.exp(np.asarray(theta[1:])) / 2.0, (self.points.shape[1],))
 
     def correlation(self, theta: np.ndarray, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """R (N, M), the nugget aside."""
+        """The correlations R (N, M) without the nugget."""
         lengths = self._lengths(theta)
         return np.asarray(PROFILES[self.nu].value(cdist(X / lengths, Y / lengths, "sqeuclidean")))
 
     def kernel(self, theta: np.ndarray) -> Any:
-        """The covariance as a kernel of scikit-learn, the nugget aside."""
+        """The covariance as a kernel of scikit-learn, without the nugget."""
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
         lengths = np.exp(np.asarray(theta[1:])) / 2.0
@@ -168,7 +168,7 @@ class Process:
         return ConstantKernel(float(np.exp(2.0 * theta[0]))) * shape
 
     def _inverse(self, theta: np.ndarray) -> np.ndarray:
-        """(R + nugget I)^-1, exactly symmetric."""
+        """The inverse (R + nugget I)^-1, exactly symmetric."""
         R = self.correlation(theta, self.points, self.points)
         R[np.diag_indices_from(R)] = 1.0 + NUGGET
         half = scipy.linalg.solve_triangular(scipy.linalg.cholesky(R, lower=True), np.eye(len(R)), lower=True)
@@ -186,19 +186,19 @@ class Process:
         return self._sparse(k * P), slopes
 
     def _sparse(self, A: np.ndarray) -> sp.csc_array:
-        """A dense block, zeros kept: one pattern for every theta."""
+        """A dense block with zeros stored, so that the pattern is the same for each theta."""
         n = len(A)
         return sp.csc_array((A.ravel(), np.tile(np.arange(n), n), n * np.arange(n + 1)), shape=(n, n))
 
     def weights(self, theta: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the values at the points for those at X: W (N, n), and the variance (N,) that they leave."""
+        """Weights W (N, n) of the values at the points for those at X, and the conditional variances (N,)."""
         cross = self.correlation(theta, X, self.points)
         W = cross @ self._inverse(theta)
-        left = 1.0 - np.sum(W * cross, axis=1)
-        return W, np.exp(2.0 * theta[0]) * np.maximum(left, 0.0)
+        variance = 1.0 - np.sum(W * cross, axis=1)
+        return W, np.exp(2.0 * theta[0]) * np.maximum(variance, 0.0)
 
     def left(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """The covariance (N, N) that they leave."""
+        """The conditional covariance (N, N) of the values at X."""
         cross = self.correlation(theta, X, self.points)
-        rest = self.correlation(theta, X, X) - cross @ self._inverse(theta) @ cross.T
-        return np.asarray(np.exp(2.0 * theta[0]) * (rest + rest.T) / 2.0)
+        conditional = self.correlation(theta, X, X) - cross @ self._inverse(theta) @ cross.T
+        return np.asarray(np.exp(2.0 * theta[0]) * (conditional + conditional.T) / 2.0)

@@ -1,6 +1,6 @@
 """Graphs and the fields on them: ICAR, BYM, BYM2, Leroux; and Matern fields on a regular grid.
 
-A graph, however it comes, is one symmetric 0/1 adjacency matrix, or a sentence that says what is wrong.
+Any kind of graph is read as one symmetric 0/1 adjacency matrix, or refused with an explanation.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..priors.sparse import SparsePrecision
 from .base import SIZE, WIDE, MarkovField, log_sd, scaled
 from .precisions import Combination, DiffusionRates, Rates
 
-_COMPLETE = 0.9  # share of all pairs, from which weights that vary are distances
-_SMALL = 5  # nodes, below which a graph may well be complete
+_COMPLETE = 0.9  # share of all pairs above which weights that vary are probably distances
+_SMALL = 5  # graphs with fewer nodes may well be complete
 
 
 def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
@@ -28,10 +28,10 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
     Parameters
     ----------
     graph : scipy sparse or dense (n, n), edge list (m, 2) with ``n``, networkx graph, libpysal W or Graph
-        Weights are read as "neighbours or not"; duplicate edges count once; isolated nodes are kept. A list of tuples,
-        ``[(0, 1), (1, 2)]``, is always an edge list, an array of shape (2, 2) a matrix where n = 2 or is not given.
+        Weights mean "neighbours or not"; duplicate edges count once; isolated nodes are kept. A list of tuples,
+        ``[(0, 1), (1, 2)]``, is always an edge list; an array of shape (2, 2) is a matrix if n = 2 or n is not given.
     n : int
-        Number of nodes; needed with an edge list, whose nodes are 0, ..., n-1.
+        Number of nodes; required with an edge list, whose nodes are 0, ..., n-1.
     """
     if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):  # networkx
         place = {node: i for i, node in enumerate(graph.nodes)}
@@ -39,7 +39,7 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
         return _from_edges(edges, len(place))
     matrix = getattr(graph, "sparse", graph)  # libpysal
     if hasattr(matrix, "tocoo"):
-        A = sp.csr_array(matrix, dtype=np.float64, copy=True)  # zeros are taken out in place
+        A = sp.csr_array(matrix, dtype=np.float64, copy=True)  # a copy, because zeros are removed in place
         A.sum_duplicates()
     else:
         pairs = edge_tuples(graph)
@@ -80,7 +80,7 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
 
 
 def _refuse_other_matrices(A: sp.csr_array) -> None:
-    """Refuse weights that say no neighbours: negative ones, and those of distances, which nearly all pairs have."""
+    """Refuse weights that are not those of neighbours: negative ones, and distances, which nearly all pairs have."""
     if A.nnz and A.data.min() < 0.0:
         k = int(np.argmin(A.data))
         i, j = (int(at[k]) for at in sp.coo_array(A).coords)
@@ -96,7 +96,7 @@ def _refuse_other_matrices(A: sp.csr_array) -> None:
 
 
 def counted(A: sp.csr_array) -> str:
-    """Pairs, islands and components of a graph, in words.
+    """The numbers of pairs, islands and components of a graph, in words.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def counted(A: sp.csr_array) -> str:
 
 
 def edge_tuples(graph: Any) -> list[Any] | None:
-    """The edges of a graph that is a list of tuples of two; None of any other."""
+    """The edges of a graph given as a list of pairs; None for any other graph."""
     if not isinstance(graph, (list, tuple, set, frozenset)) or not graph:
         return None
     return list(graph) if all(isinstance(edge, tuple) and len(edge) == 2 for edge in graph) else None
@@ -128,16 +128,16 @@ def _from_edges(edges: np.ndarray, n: int) -> sp.csr_array:
 
 
 def laplacian(A: sp.csr_array) -> sp.csc_array:
-    """D - A."""
+    """The graph Laplacian D - A."""
     return sp.csc_array(sp.diags_array(np.asarray(A.sum(axis=1)).ravel()) - A)
 
 
 def _structure(graph: Any, n: int | None, balanced: bool = False) -> tuple[sp.csc_array, sp.csr_array]:
-    """The ICAR structure and its constraints: sum to zero in every component of two nodes and more.
+    """The ICAR structure and its constraints: a zero sum in each component with two or more nodes.
 
-    An isolated node has no neighbours to smooth towards: it is an independent effect with the same precision.
-    ``balanced``: components have one typical variance (geometric mean), that of all nodes with neighbours, and so have
-    isolated nodes (Freni-Sterrantino et al. 2018).
+    An isolated node has no neighbours, so it is an independent effect with the same precision. With ``balanced``, all
+    components and isolated nodes have the same typical variance (geometric mean), that of all nodes with neighbours
+    (Freni-Sterrantino et al. 2018).
     """
     A = as_adjacency(graph, n)
     count, label = sp.csgraph.connected_components(A, directed=False)
@@ -151,15 +151,15 @@ def _structure(graph: Any, n: int | None, balanced: bool = False) -> tuple[sp.cs
 
 
 def _balanced(R: sp.csc_array, C: sp.csr_array) -> sp.csc_array:
-    """A structure whose components, and nodes that are in none, have the typical variance of all components."""
-    own = _typical(R, C)
-    ratio = own / np.exp(np.log(own[C.indices]).mean())
+    """The structure scaled so that each component and isolated node has the typical variance of all components."""
+    typical = _typical(R, C)
+    ratio = typical / np.exp(np.log(typical[C.indices]).mean())
     root = sp.diags_array(np.sqrt(ratio))
     return sp.csc_array(root @ R @ root)
 
 
 def _typical(R: sp.csc_array, C: sp.csr_array) -> np.ndarray:
-    """Of each node the geometric mean of the variances in its component, or its own where it is in none."""
+    """For each node, the geometric mean of the variances in its component; for an isolated node its own variance."""
     out = 1.0 / R.diagonal()
     if C.nnz:
         variance = SparsePrecision(R, constraints=C).factor.inverse_diagonal()
@@ -171,20 +171,20 @@ def _typical(R: sp.csc_array, C: sp.csr_array) -> np.ndarray:
 def icar(graph: Any, precision: float = 1.0, n: int | None = None, balanced: bool = False) -> MarkovField:
     """The intrinsic conditional autoregression (Besag): Q = k (D - A).
 
-    With ``balanced`` each component is scaled so that all have the same typical variance, isolated nodes as well.
+    With ``balanced`` each component and each isolated node is scaled to the same typical variance.
     """
     R, C = _structure(graph, n, balanced)
     return scaled(R, precision, constraints=constraint_rows(C) if C.nnz else None)
 
 
 def _two_rates(theta: np.ndarray) -> Any:
-    """An sd each."""
+    """Coefficients for two sds."""
     k = np.exp(-2.0 * theta)
     return (k[0], k[1]), [(-2.0 * k[0], 0.0), (0.0, -2.0 * k[1])]
 
 
 def _shared_rates(theta: np.ndarray) -> Any:
-    """One sd, and the share of the variance that is structured."""
+    """Coefficients for one sd and the structured share of the variance."""
     k, p = np.exp(-2.0 * theta[0]), 1 / (1 + np.exp(-theta[1]))
     k_u, k_v = k / p, k / (1 - p)
     return (k_u, k_v), [(-2.0 * k_u, -2.0 * k_v), (-k_u * (1 - p), k_v * p)]
@@ -193,7 +193,7 @@ def _shared_rates(theta: np.ndarray) -> Any:
 def _sum_of_two(
     R: Any, C: sp.csr_array, rates: Rates, theta: list[float], names: list[str], bounds: list[tuple[float, float]]
 ) -> MarkovField:
-    """eta = u + v."""
+    """The field eta = u + v."""
     n = R.shape[0]
     U, V = (
         sp.block_diag(pair, format="csc")
@@ -215,9 +215,9 @@ def bym(
 
 
 def scaled_icar(graph: Any, n: int | None = None) -> tuple[sp.csc_array, sp.csr_array]:
-    """The structure of an ICAR with a geometric mean of its marginal variances of 1 in every component.
+    """The structure of an ICAR whose marginal variances have geometric mean 1 in each component.
 
-    With its constraints (k, n), one for every component of two nodes and more.
+    Returned with its constraints (k, n), one for each component with two or more nodes.
     """
     R, C = _structure(graph, n)
     if not C.nnz:
@@ -227,10 +227,10 @@ def scaled_icar(graph: Any, n: int | None = None) -> tuple[sp.csc_array, sp.csr_
 
 
 def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = None) -> MarkovField:
-    """BYM with one precision k = 1 / sd^2 and the share phi = sigmoid(theta_2) of the variance that is structured.
+    """BYM with one precision k = 1 / sd^2 and the structured share phi = sigmoid(theta_2) of the variance.
 
-    The ICAR is scaled so that the geometric mean of its marginal variances is 1 in every component (Riebler et al.),
-    which makes k and phi mean the same on every graph.
+    The ICAR is scaled so that the geometric mean of its marginal variances is 1 in each component (Riebler et al.), and
+    k and phi then have the same meaning on every graph.
     """
     phi, start = scalar("bym2", "phi", phi, 0.0, 1.0), log_sd("bym2", "precision", precision)
     R, C = scaled_icar(graph, n)
@@ -239,7 +239,7 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
 
 
 def _mixed_rates(theta: np.ndarray) -> Any:
-    """Of I and of the Laplacian: k (1 - rho) and k rho."""
+    """The coefficients k (1 - rho) of I and k rho of the Laplacian."""
     k, r = np.exp(-2.0 * theta[0]), 1 / (1 + np.exp(-theta[1]))
     c, bend = (k * (1 - r), k * r), k * r * (1 - r)
     return c, [(-2.0 * c[0], -2.0 * c[1]), (-bend, bend)]
@@ -254,13 +254,13 @@ def leroux(graph: Any, precision: float = 1.0, rho: float = 0.5, n: int | None =
 
 
 def _line(m: int) -> Any:
-    """The Laplacian of a path of m nodes."""
+    """The Laplacian of a path with m nodes."""
     off = -np.ones(m - 1)
     return sp.diags_array([off, np.r_[1.0, 2 * np.ones(m - 2), 1.0], off], offsets=[-1, 0, 1])
 
 
 def _shape(where: str, shape: Any) -> tuple[int, int]:
-    """(rows, columns) of a regular grid."""
+    """(rows, columns) of a regular grid, checked."""
     sides = shape if isinstance(shape, Sequence | np.ndarray) and len(shape) == 2 else ()
     if len(sides) != 2 or any(np.ndim(side) or not isinstance(side, Real) or side < 2 for side in sides):
         raise problem(where, f"shape = {shape!r}", "(rows, columns), at least two of each")
@@ -268,22 +268,22 @@ def _shape(where: str, shape: Any) -> tuple[int, int]:
 
 
 def _grid(rows: int, columns: int) -> sp.csc_array:
-    """The five-point Laplacian of a regular grid, row by row."""
+    """The five-point Laplacian of a regular grid, with nodes in row order."""
     return sp.csc_array(sp.kron(_line(rows), sp.eye_array(columns)) + sp.kron(sp.eye_array(rows), _line(columns)))
 
 
 def lattice(shape: tuple[int, int], precision: float = 1.0) -> MarkovField:
-    """A first-order intrinsic field on a regular grid: neighbours differ by N(0, 1/k), the sum is zero."""
+    """A first-order intrinsic field on a regular grid: neighbours differ by N(0, 1/k), with a zero sum."""
     rows, columns = _shape("lattice", shape)
     return scaled(_grid(rows, columns), precision, constraints=np.ones((1, rows * columns)))
 
 
 def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing: float = 1.0) -> MarkovField:
-    """A Matern field of smoothness 1 on a regular grid, by its stochastic differential equation (Lindgren et al.).
+    """A Matern field of smoothness 1 on a regular grid, from its stochastic differential equation (Lindgren et al.).
 
-    (kappa^2 - Laplacian) x = white noise: Q = s (kappa^2 + G)^2 with G the five-point Laplacian over ``spacing``^2,
-    range = sqrt(8) / kappa, and s such that the sd is e^theta_1 far from the edges, up to the grid: 4 % more at
-    ten steps to a range, 1.3 % more at twenty.
+    (kappa^2 - Laplacian) x = white noise: Q = s (kappa^2 + G)^2, where G is the five-point Laplacian over ``spacing``^2
+    and range = sqrt(8) / kappa. s makes the sd e^theta_1 far from the edges. On the grid the sd is larger: by 4 % at
+    ten steps to a range, by 1.3 % at twenty.
     theta = (log sd, log range).
     """
     rows, columns = _shape("matern", shape)

@@ -1,31 +1,31 @@
-"""Matern fields on a triangulation, by their stochastic differential equation (Lindgren, Rue and Lindstroem 2011).
+"""Matern fields on a triangulation from their stochastic differential equation (Lindgren, Rue and Lindstroem 2011).
 
     (kappa^2 - Laplacian)^(alpha/2) x = noise / tau,    nu = alpha - 1,    range = sqrt(8 nu) / kappa
 
-With piecewise linear functions, C the lumped mass matrix (diagonal), G the stiffness matrix, y = 1 + C^-1 G / kappa^2:
+With piecewise linear functions, lumped mass matrix C (diagonal), stiffness matrix G, and y = 1 + C^-1 G / kappa^2:
 
     nu = 1, 2, 3:   Q = kappa^2 C y^(nu + 1) / (4 pi nu sd^2)
 
-so that the variance is sd^2 far from the edges. For other nu, s its fraction and p = floor(nu) + 1,
+so that the variance is sd^2 far from the edges. For other nu let s be its fractional part and p = floor(nu) + 1:
 
-    y^-s = r_1 / (y + a_1) + r_2 / (y + a_2), nearly,
+    y^-s = r_1 / (y + a_1) + r_2 / (y + a_2), approximately,
     x = x_1 + x_2,    Q_i = kappa^2 C y^p (y + a_i) / (4 pi nu sd^2 r_i)
 
-with x_1 and x_2 independent (covariance-based rational approximation, Bolin, Simas and Xiong 2023). r and a fit the
-logarithm of y^-s over y in [1, 300]; at 6 to 50 edges a range covariances are within 0.02 sd^2 of those without it.
-What lies beyond, and what no mesh holds, is missing from the variance of rough fields: at 8 edges a range that of nodes
+with independent x_1 and x_2 (covariance-based rational approximation, Bolin, Simas and Xiong 2023). r and a fit the
+logarithm of y^-s over y in [1, 300]. At 6 to 50 edges to a range this changes covariances by less than 0.02 sd^2. Rough
+fields lose the variance of larger y and of details smaller than the mesh: at 8 edges to a range the variance of nodes
 is 1.04 sd^2 for nu = 1/2, 0.95 for 0.3 and 0.6 for 0.1.
 
-A field of two ranges has kappa_2 = ratio kappa beside kappa, and so any roughness between nu = 1 (ratio 1) and nu = 0:
+A field with two ranges has kappa and kappa_2 = ratio kappa; its roughness lies between nu = 1 (ratio 1) and nu = 0:
 
     Q = C (kappa^2 + C^-1 G) (kappa_2^2 + C^-1 G) log(ratio) / (2 pi (kappa_2^2 - kappa^2) sd^2),
     correlation at distance d: (K_0(kappa d) - K_0(kappa_2 d)) / log(ratio)
 
-nu = 0 is the limit of that, Q = t (kappa^2 C + G), as rough as the mesh lets it be: sd^2 is its variance on the mesh,
+nu = 0 is the limit, Q = t (kappa^2 C + G), whose roughness the mesh limits: sd^2 is its variance on the mesh,
 log(1 + 48 / (kappa h)^2) / (4 pi t) with edges h. kappa is sqrt(8) / range for both.
 
-Barriers (Bakka et al. 2019) have a share f of the range: in nu = 1, C^-1 between two operators becomes
-(C_1 + f^2 C_2)^-1 and G is G_1 + f^2 G_2, index 2 for what lies in them.
+In barriers (Bakka et al. 2019) the range is f times as long. For nu = 1, C^-1 between two operators becomes
+(C_1 + f^2 C_2)^-1 and G becomes G_1 + f^2 G_2, where index 2 means triangles of barriers.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from .base import WIDE, MarkovField
 from .mesh import Mesh
 from .precisions import Combination, DiffusionRates, FirstOrderRates, Precision, SharedBlocks, TwoRangeRates
 
-BARRIER = 0.1  # of the range, in barriers
-TWO_RANGES = "two ranges"  # what stands for nu of such a field
-_SMOOTHEST = 3.0  # the largest nu: its precision reaches four edges
-_ROUGHEST = 0.1  # the smallest above 0
-_SPECTRUM = 300.0  # the largest y that the rational approximation is made for
-_TERMS = 2  # independent fields of that approximation
+BARRIER = 0.1  # range in barriers relative to that elsewhere
+TWO_RANGES = "two ranges"  # value of nu that selects such a field
+_SMOOTHEST = 3.0  # largest nu; its precision couples nodes up to four edges apart
+_ROUGHEST = 0.1  # smallest nu above 0
+_SPECTRUM = 300.0  # largest y for which the rational approximation is made
+_TERMS = 2  # number of independent fields in that approximation
 
 
 def finite_elements(mesh: Mesh, part: np.ndarray | None = None) -> tuple[np.ndarray, sp.csc_array]:
-    """The lumped mass matrix, its diagonal (M,), and the stiffness matrix (M, M), of all triangles or of some.
+    """The diagonal (M,) of the lumped mass matrix and the stiffness matrix (M, M), of all triangles or of ``part``.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def finite_elements(mesh: Mesh, part: np.ndarray | None = None) -> tuple[np.ndar
 
 
 def smoothness(where: str, nu: float | str) -> float | str:
-    """nu as a user gives it."""
+    """Check nu as a user gives it."""
     if nu == TWO_RANGES:
         return TWO_RANGES
     value = scalar(where, "nu", nu)
@@ -83,7 +83,7 @@ def smoothness(where: str, nu: float | str) -> float | str:
 
 @cache
 def rational(nu: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """a and r of y^-s = sum_i r_i / (y + a_i), s the fraction of nu; whole nu have a = 0 and r = 1.
+    """a and r in y^-s = sum_i r_i / (y + a_i), s the fractional part of nu; whole nu have a = 0 and r = 1.
 
     Examples
     --------
@@ -110,17 +110,17 @@ def rational(nu: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def cutoff(mesh: Mesh) -> float:
-    """The square of the second kappa that a field of nu = 0 has by its mesh, a lattice of equilateral triangles."""
+    """The square of the second kappa in a field with nu = 0, from the mesh (a lattice of equilateral triangles)."""
     return float(48.0 / mesh.edge**2)
 
 
 def n_fields(nu: float | str) -> int:
-    """Independent fields that a field is the sum of."""
+    """The number of independent fields whose sum is the field."""
     return 1 if nu == TWO_RANGES else len(rational(float(nu))[0])
 
 
 def diffusion(mesh: Mesh, nu: float | str = 1, barrier: float = BARRIER) -> Precision:
-    """The precision over the nodes of a mesh, once for each of ``n_fields(nu)``."""
+    """The precision of the nodes of a mesh, repeated for each of the ``n_fields(nu)`` fields."""
     if mesh.barrier.any():
         if nu != 1:
             raise problem("matern", f"nu = {nu} on a mesh with barriers", "nu = 1")
@@ -132,7 +132,7 @@ def diffusion(mesh: Mesh, nu: float | str = 1, barrier: float = BARRIER) -> Prec
         K = C
     over = lambda A, B: sp.csc_array(A @ sp.diags_array(1.0 / K) @ B)
     mass = sp.csc_array(sp.diags_array(C))
-    if mesh.barrier.any():  # C K^-1 C is not C
+    if mesh.barrier.any():  # C K^-1 C differs from C
         powers = [over(mass, mass), (over(mass, G) + over(G, mass)) / 2.0, over(G, G)]
     else:
         powers = [mass, G]
@@ -147,7 +147,7 @@ def diffusion(mesh: Mesh, nu: float | str = 1, barrier: float = BARRIER) -> Prec
 
 
 def _rates(nu: float, a: float, r: float) -> DiffusionRates:
-    """Of kappa^2 C y^p (y + a) / (4 pi nu sd^2 r): powers of y are sums of powers of C^-1 G / kappa^2."""
+    """Rates of kappa^2 C y^p (y + a) / (4 pi nu sd^2 r); powers of y expand into powers of C^-1 G / kappa^2."""
     weights = np.array([1.0 + a, 1.0])
     for _ in range(int(np.ceil(nu))):
         weights = np.convolve(weights, [1.0, 1.0])
@@ -155,7 +155,7 @@ def _rates(nu: float, a: float, r: float) -> DiffusionRates:
 
 
 def correlation(distance: np.ndarray, theta: np.ndarray, nu: float | str) -> np.ndarray:
-    """Of a field far from edges at distances from its place, nu above 0; ``theta`` = (log sd, log range, ...)."""
+    """Correlation of a field at distances, far from edges, for nu above 0; ``theta`` = (log sd, log range, ...)."""
     if nu == TWO_RANGES:
         d = np.maximum(np.sqrt(8.0) / np.exp(theta[1]) * distance, 1e-6)
         ratio = 1.0 + max(float(np.exp(theta[2])), 1e-4)
@@ -164,21 +164,21 @@ def correlation(distance: np.ndarray, theta: np.ndarray, nu: float | str) -> np.
     d = np.asarray(np.sqrt(8.0 * nu) / np.exp(theta[1]) * distance)
     far = np.maximum(d, 1e-10)
     out = 2.0 ** (1.0 - nu) / gamma(nu) * far**nu * kv(nu, far)
-    return np.where(d < far, 1.0, np.minimum(out, 1.0))  # rounding would go beyond 1
+    return np.where(d < far, 1.0, np.minimum(out, 1.0))  # rounding may give values above 1
 
 
 def matern_field(mesh: Mesh, range: float, sd: float = 1.0, nu: float = 1) -> MarkovField:
-    """A Matern field over the nodes of a mesh; theta = (log sd, log range).
+    """A Matern field at the nodes of a mesh; theta = (log sd, log range).
 
     Parameters
     ----------
     mesh : Mesh
-        ``mesh.design(points)`` is the design of points; with a fraction as ``nu`` it stands twice, side by side.
+        ``mesh.design(points)`` is the design at points; for a fractional ``nu`` repeat it twice, side by side.
     range : float
-        Where the correlation is about 0.14, in the mesh's units.
+        Distance at which the correlation is about 0.14, in the mesh's units.
     sd : float
     nu : float
-        Smoothness, 0.1 to 3: how many derivatives the field nearly has.
+        Smoothness, 0.1 to 3: roughly the number of derivatives of the field.
     """
     instance("matern_field", "mesh", mesh, Mesh, "fenchel.mesh(points)")
     start = [np.log(scalar("matern_field", "sd", sd, 0.0)), np.log(scalar("matern_field", "range", range, 0.0))]

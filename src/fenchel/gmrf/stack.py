@@ -1,7 +1,7 @@
-"""Effects added up: eta = intercept + X beta + u[region] + w[time] as one sparse W and one block precision.
+"""Sums of effects: eta = intercept + X beta + u[region] + w[time] as one sparse design and one block precision.
 
-The columns of X enter centred and scaled (``inputs.fixed_columns``): the latents behind the fields are c and gamma, and
-``fixed_effects`` gives the intercept and beta on the user's scale.
+The columns of X are centred and scaled (``inputs.fixed_columns``). The latents after those of the fields are c and
+gamma, and ``fixed_effects`` returns the intercept and beta in the user's units.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from .base import MarkovField, MovingRows
 
 @dataclass(frozen=True)
 class BlockPrecision:
-    """The precision of several fields and of fixed effects beside them: one block each."""
+    """The precision of several fields and of fixed effects: one diagonal block for each."""
 
     fields: tuple[MarkovField, ...]
     widths: tuple[int, ...]
     n_fixed: int
-    fixed_variance: float | np.ndarray  # one for all, or of each
+    fixed_variance: float | np.ndarray  # one for all coefficients, or one for each
 
     def split(self, theta: np.ndarray) -> list[tuple[MarkovField, np.ndarray]]:
-        """Each field with its own part of theta."""
+        """Each field with its part of theta."""
         cuts = np.cumsum([field.theta.size for field in self.fields]).astype(int)
         return list(zip(self.fields, np.split(theta, cuts)[:-1], strict=True)) if self.fields else []
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        made, p = [field.build(t) for field, t in self.split(theta)], self.n_fixed
+        precisions, p = [field.build(t) for field, t in self.split(theta)], self.n_fixed
         tail = [sp.csc_array(sp.diags_array(1.0 / np.broadcast_to(self.fixed_variance, (p,))))] if p else []
         at, n = np.concatenate([[0], np.cumsum(self.widths)]).astype(int), sum(self.widths) + p
-        Q = _block_diagonal([*(q for q, _ in made), *tail])
-        return Q, [_block_in(slope, at[i], n) for i, (_, slopes) in enumerate(made) for slope in slopes]
+        Q = _block_diagonal([*(q for q, _ in precisions), *tail])
+        return Q, [_block_in(slope, at[i], n) for i, (_, slopes) in enumerate(precisions) for slope in slopes]
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         pieces = [field.log_prior(t) for field, t in self.split(theta)]
         return sum(value for value, _ in pieces), np.concatenate([np.zeros(0), *(slope for _, slope in pieces)])
 
     def constraints(self) -> Any:
-        """Those of the fields, each over its own latents: an array (k, L), scipy sparse where it is large, or None."""
+        """The constraints (k, L) of the fields, each over its own latents; scipy sparse if large; None without any."""
         rows, at, total = [], 0, sum(self.widths) + self.n_fixed
         for field, width in zip(self.fields, self.widths, strict=True):
             C = field.constraints
@@ -67,7 +67,7 @@ class BlockPrecision:
 
 
 def _block_in(block: Any, at: int, n: int) -> sp.csc_array:
-    """One block of a matrix (n, n) that is zero elsewhere; its arrays are shared where they stay as they are."""
+    """A matrix (n, n) with one nonzero diagonal block; the block's arrays are shared where possible."""
     block = sp.csc_array(block)
     before, after = np.zeros(at), np.full(n - at - block.shape[1], block.indptr[-1])
     indptr = np.concatenate([before, block.indptr, after]).astype(block.indptr.dtype)
@@ -75,30 +75,30 @@ def _block_in(block: Any, at: int, n: int) -> sp.csc_array:
 
 
 def _block_diagonal(blocks: Sequence[Any]) -> sp.csc_array:
-    """Square blocks along a diagonal, without the coordinates of every entry."""
-    made = [sp.csc_array(block) for block in blocks]
-    at = np.cumsum([0, *(block.shape[0] for block in made)])
-    entries = np.cumsum([0, *(block.nnz for block in made)])
+    """A block diagonal csc matrix, assembled without coordinates of all entries."""
+    matrices = [sp.csc_array(block) for block in blocks]
+    at = np.cumsum([0, *(block.shape[0] for block in matrices)])
+    entries = np.cumsum([0, *(block.nnz for block in matrices)])
     kind = np.int32 if max(at[-1], entries[-1]) < 2**31 else np.int64
-    indices = np.concatenate([np.add(block.indices, a, dtype=kind) for block, a in zip(made, at[:-1], strict=True)])
-    pointers = [block.indptr[1:] + e for block, e in zip(made, entries[:-1], strict=True)]
+    indices = np.concatenate([np.add(block.indices, a, dtype=kind) for block, a in zip(matrices, at[:-1], strict=True)])
+    pointers = [block.indptr[1:] + e for block, e in zip(matrices, entries[:-1], strict=True)]
     indptr = np.concatenate([[0], *pointers]).astype(kind)
-    return sp.csc_array((np.concatenate([block.data for block in made]), indices, indptr), shape=(at[-1], at[-1]))
+    return sp.csc_array((np.concatenate([block.data for block in matrices]), indices, indptr), shape=(at[-1], at[-1]))
 
 
 class StackedField(MarkovField):
-    """A sum of fields and fixed effects; what ``stack`` returns.
+    """The sum of fields and fixed effects that ``stack`` returns.
 
     Parameters
     ----------
     parts : list of (field, design)
-        The design of each (N, latents), scipy sparse.
+        Each field with its design (N, latents), scipy sparse.
     X : array (N, p)
-        The columns of the fixed effects as they come.
+        The columns of the fixed effects, in the user's units.
     columns : Columns
         Their centres and scales.
     intercept, fixed_variance : as in ``stack``
-    names : of the hyperparameters; default: the fields', numbered
+    names : names of the hyperparameters; default: the fields' names, numbered
     offset : float or array (N,)
         Known part of eta.
     """
@@ -138,13 +138,13 @@ class StackedField(MarkovField):
             return out
         design, extra = self.design, np.zeros(self.design.shape[0])
         for rows, part, _, latents in moving:
-            block, own = rows.at(part)
+            block, own_variances = rows.at(part)
             design = _with_columns(design, block, latents)
-            extra += own
+            extra += own_variances
         return out.seen_through(design, extra)
 
     def _moving(self, theta: np.ndarray) -> list[tuple[MovingRows, np.ndarray, slice, slice]]:
-        """Fields whose designs depend on theta: their rows, their part of theta, and where that and the latents are."""
+        """Fields whose design depends on theta: their rows, their theta, and their slices of theta and latents."""
         out, latent, entry = [], 0, 0
         for field in self.parts:
             latents, entries = slice(latent, latent + field.n_latents), slice(entry, entry + field.theta.size)
@@ -160,7 +160,7 @@ class StackedField(MarkovField):
         return out
 
     def summands(self) -> Sequence[Summand]:
-        """Those of the fields, each over its own latents and entries of theta."""
+        """The summands of the fields, each over its own latents and entries of theta."""
         out: list[Summand] = []
         latent = entry = 0
         for field in self.parts:
@@ -173,19 +173,19 @@ class StackedField(MarkovField):
         return out
 
     def design_of(self, designs: Sequence[sp.csr_array], X: np.ndarray) -> sp.csr_array:
-        """One design from those of the fields and from the columns of the fixed effects as they come."""
+        """One design from the designs of the fields and the columns X of fixed effects in the user's units."""
         tail = self.columns.tail(X, self.intercept)
         return sp.hstack([*designs, sp.csr_array(tail)] if tail.shape[1] else designs, format="csr")
 
     def fixed_effects(self, solution: Solution | Answers) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean and covariance of (intercept, coefficients) on the scale of the columns as they came.
+        """Posterior mean and covariance of (intercept, coefficients) in the user's units.
 
-        The intercept is that of x = 0. An offset or a mean given to ``at`` is not part of it.
+        The intercept belongs to x = 0. It does not include an offset, or a mean given to ``at``.
         """
         return self.columns.fixed_effects(solution, self.intercept)
 
     def rows(self, where: Sequence[Any], fixed: Any = None) -> sp.csr_array:
-        """The design at new rows, for ``posterior.predict(design=...)``: an index or a design for each field, and X."""
+        """The design at new rows for ``posterior.predict(design=...)``: an index or a design for each field, and X."""
         if len(where) != len(self.parts):
             raise problem("stack", f"rows of {len(where)} effects", f"{len(self.parts)}: one an effect")
         blocks = [_design(i, field, at) for i, (field, at) in enumerate(zip(self.parts, where, strict=True))]
@@ -196,13 +196,13 @@ class StackedField(MarkovField):
         return self.design_of(blocks, X)
 
     def new_rows(self, theta: np.ndarray, table: tuple[Sequence[Any], Any]) -> NewRows:
-        """Rows ``table`` = (where, fixed), as ``rows`` takes them."""
+        """The design for ``table`` = (where, fixed), the arguments of ``rows``."""
         design = self.rows(*table)
         return NewRows(design=design, offset=offset_at("stack", self.offset, design.shape[0]))
 
 
 def _with_columns(design: sp.csr_array, block: sp.csr_array, columns: slice) -> sp.csr_array:
-    """A design with other values in some neighbouring columns."""
+    """A design in which some adjacent columns are replaced."""
     parts = [design[:, : columns.start], block, design[:, columns.stop :]]
     return sp.csr_array(sp.hstack([part for part in parts if part.shape[1]], format="csr"))
 
@@ -217,34 +217,34 @@ def stack(
     names: Sequence[str] | None = None,
     offset: ArrayLike = 0.0,
 ) -> StackedField:
-    """The sum of several fields, each seen through an index or a design, and of fixed effects.
+    """The sum of several fields, each with an index or a design, and of fixed effects.
 
     Parameters
     ----------
     effects : sequence of (field, where)
-        ``where``: integers (N,), the node each observation belongs to; or a design (N, nodes), dense or scipy sparse.
+        ``where``: integers (N,), the node of each observation; or a design (N, nodes), dense or scipy sparse.
     fixed : array (N, p) or pandas frame, optional
-        Covariates X, in any units and from any origin: they are centred and scaled inside.
+        Covariates X in any units; they are centred and scaled internally.
     intercept : bool
     fixed_variance : float
-        Prior variance of the intercept at the mean of the covariates, and of what one standard deviation of a covariate
-        does: always proper, wide by default. Without an intercept nothing is centred, and it is the root mean square of
-        a column that counts.
+        Prior variance of the intercept at the mean of the covariates, and of the effect of one standard deviation of
+        each covariate; proper and wide by default. Without an intercept columns are not centred, and are scaled by
+        their root mean square.
     weights : array (N,), optional
-        Of the rows in those means and standard deviations; 0 for rows that will be unobserved.
+        Weights of the rows in these means and standard deviations; 0 for rows that will be unobserved.
     columns : Columns, optional
         Centres and scales to use instead of those of ``fixed``.
     names : sequence of str, optional
-        Of the hyperparameters; default: the fields' own, numbered.
+        Names of the hyperparameters; default: the fields' names, numbered.
     offset : float or array (N,)
         A known part of eta.
 
     Returns
     -------
     StackedField
-        Latents in order: each field's, then the intercept at the mean of the covariates, then the coefficients per
-        standard deviation; ``fixed_effects(solution)`` has them on the scale of X, ``rows`` makes designs for new
-        rows. theta is the fields', in order.
+        The latents are those of each field in order, then the intercept at the mean of the covariates, then the
+        coefficients per standard deviation. ``fixed_effects(solution)`` returns them in the units of X, and ``rows``
+        makes designs for new rows. theta joins the thetas of the fields.
 
     Examples
     --------
@@ -288,9 +288,9 @@ def _checked(fixed: Any, N: int) -> np.ndarray:
 
 
 def _design(i: int, field: MarkovField, where: Any) -> sp.csr_array:
-    """(N, latents of the field): the field's own design behind the index or design given."""
-    own = sp.eye_array(field.n_latents, format="csr") if field.design is None else sp.csr_array(field.design)
-    nodes = own.shape[0]
+    """The design (N, latents) of the field through the index or design ``where``."""
+    field_design = sp.eye_array(field.n_latents, format="csr") if field.design is None else sp.csr_array(field.design)
+    nodes = field_design.shape[0]
     if hasattr(where, "tocsr"):
         outer = sp.csr_array(where)
     else:
@@ -303,7 +303,7 @@ def _design(i: int, field: MarkovField, where: Any) -> sp.csr_array:
                 got = f"effects[{i}] names node {values[bad][0]:g}" if values.ndim == 1 else f"shape {values.shape}"
                 advice = "Subtract 1 from ids that start at 1." if values.ndim == 1 and values[bad][0] == nodes else ""
                 raise problem("stack", got, f"integers 0, ..., {nodes - 1}, one an observation", advice)
-            return own[values.astype(int)]
+            return field_design[values.astype(int)]
     if outer.shape[1] != nodes:
         raise problem("stack", f"effects[{i}] has shape {outer.shape}", f"(N, {nodes}): one column a node")
-    return sp.csr_array(outer @ own)
+    return sp.csr_array(outer @ field_design)

@@ -1,14 +1,15 @@
-"""Vecchia's approximation of a Gaussian process: each point given its nearest among those before it.
+"""Vecchia's approximation of a Gaussian process: each point is conditioned on its nearest earlier points.
 
     p(f) = prod_i N(f_i; b_i' f_N(i), v_i),    b_i = K_NN^-1 k_Ni,  v_i = k_ii - k_iN b_i
-    Q = sum_i w_i w_i' / v_i,    w_i = e_i - b_i                 sparse: pairs that condition on one another
+    Q = sum_i w_i w_i' / v_i,    w_i = e_i - b_i                 sparse: pairs of points in a common set {i} + N(i)
 
-Points come in an order whose beginnings are spread out (nets of decreasing radius, an approximate maximin order), so
-that neighbours reach far for the first and near for the last. With n - 1 neighbours it is exact. Kernels are
-stationary, with a range of their own along each column, where the correlation is about 0.14.
+Points are in a spread-out order (nets of decreasing radius, an approximate maximin order). The first points therefore
+have distant neighbours and the last have near ones. With n - 1 neighbours it is exact. Kernels are stationary, with one
+range for each column, the distance at which the correlation is about 0.14.
 
-The factor of Q plus what data say fills in: about n^1.3 entries in the plane. With knots, the first K of the order, the
-points behind them condition on knots alone and are leaves of the factorisation: its cost is that of K points.
+The factor of Q with the information of the data has about n^1.3 entries in the plane. With knots, the first K points of
+the order, later points are conditioned on knots alone and are leaves of the factorisation, whose cost is then that of K
+points.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ from ..kernels import KERNELS
 from ..linalg.machine import on_every_core
 from ._point_loops import assembled, conditionals, net_order
 
-Conditionals: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # neighbours -> weights, variance left
+Conditionals: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # neighbours -> weights, variances
 Covariance: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-NUGGET = 1e-8  # of the variance, independent of point to point: smooth kernels have no digits left without it
-_LEVELS = 60  # nets, each of points nearer by a factor of 1.4
-_NETS = 5  # columns up to which nets are made: each doubles the cells around a point by three
-_BLOCK = 100_000  # points whose neighbours are looked for at a time
-_SOME = 2000  # points at which it is looked at what knots leave
-_SETS = 4  # neighbourhoods among which a new point beside knots chooses
+NUGGET = 1e-8  # of the variance, independent between points; without it smooth kernels are singular in doubles
+_LEVELS = 60  # number of nets; from one to the next the distance of points is divided by 1.4
+_NETS = 5  # most columns for which nets are made, since the cells around a point triple with each column
+_BLOCK = 100_000  # number of points whose neighbours are searched at once
+_SOME = 2000  # number of points at which the variance beyond the knots is measured
+_SETS = 4  # number of neighbourhoods from which a new point chooses, if there are knots
 
 
 def spread_order(Z: np.ndarray, most: int | None = None) -> np.ndarray:
-    """An order (n,) of points in ranges whose beginnings are spread out; of very many columns a random one.
+    """A spread-out order (n,) of points in units of the ranges; with very many columns a random order.
 
-    Those up to the first ``most`` are, of all by default.
+    Only the first ``most`` points (default: all) are certain to be spread out.
     """
     n, d = Z.shape
     mixed = np.random.default_rng(0).permutation(n)
     if d > _NETS or n < 3:
         return mixed
     low, extent = Z.min(axis=0), float(np.ptp(Z, axis=0).max())
-    if not extent:  # white noise: points that agree are points of their own
+    if not extent:  # white noise: equal points are distinct
         return mixed
     X, most = np.ascontiguousarray((Z - low)[mixed]), n if most is None else most
     return np.asarray(mixed[net_order(X, _LEVELS, extent, np.sqrt(0.5), most)])
 
 
 def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
-    """The m nearest among the points before each, (n, m), nearest first, -1 where there are fewer."""
+    """The m nearest points among those before each, (n, m), nearest first; -1 if there are fewer."""
     n = len(Z)
     out = np.full((n, m), -1, dtype=np.int32)
     begin = 1
@@ -65,10 +66,10 @@ def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
         for some in np.array_split(np.arange(begin, end), -(-(end - begin) // _BLOCK)):
             ask, k = some, min(2 * m + 2, end)
             while ask.size:
-                found = tree.query(Z[ask], k)[1].reshape(ask.size, k)
-                before = found < ask[:, None]
+                candidates = tree.query(Z[ask], k)[1].reshape(ask.size, k)
+                before = candidates < ask[:, None]
                 enough = before.sum(axis=1) >= np.minimum(m, ask)
-                rows, near = ask[enough], found[enough]
+                rows, near = ask[enough], candidates[enough]
                 rank = np.cumsum(before[enough], axis=1) - 1
                 keep = before[enough] & (rank < m)
                 i, j = np.nonzero(keep)
@@ -79,7 +80,7 @@ def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
 
 
 def nearest(Z: np.ndarray, points: np.ndarray, m: int) -> np.ndarray:
-    """The m nearest rows of Z of each point (N, m)."""
+    """The m nearest rows of Z for each point (N, m)."""
     tree, out = cKDTree(Z), np.empty((len(points), m), dtype=np.int32)
     for a in range(0, len(points), _BLOCK):
         out[a : a + _BLOCK] = tree.query(points[a : a + _BLOCK], m)[1].reshape(-1, m)
@@ -87,17 +88,17 @@ def nearest(Z: np.ndarray, points: np.ndarray, m: int) -> np.ndarray:
 
 
 def around(Z: np.ndarray, points: np.ndarray, m: int) -> np.ndarray:
-    """Rows of Z near each point and on all sides of it (N, k), -1 behind them; Z comes in an order that is spread out.
+    """Rows of Z near each point and on all sides of it (N, k), padded with -1; Z is in a spread-out order.
 
-    The m nearest of all, and those of the first quarter, of the first sixteenth and so on, whose beginnings lie further
-    apart: beside a gap the m nearest are all on its near side, and what is predicted across it would step.
+    These are the m nearest of all rows, of the first quarter, of the first sixteenth and so on, whose points are
+    further apart. Next to a gap the m nearest are all on one side, and predictions across the gap would have a step.
     """
-    found, size = [nearest(Z, points, m)], len(Z) // 4
+    nearest_sets, size = [nearest(Z, points, m)], len(Z) // 4
     while size >= m:
-        found.append(nearest(Z[:size], points, m))
+        nearest_sets.append(nearest(Z[:size], points, m))
         size //= 4
-    near = np.sort(np.hstack(found), axis=1)
-    near[:, 1:][near[:, 1:] == near[:, :-1]] = len(Z)  # found twice
+    near = np.sort(np.hstack(nearest_sets), axis=1)
+    near[:, 1:][near[:, 1:] == near[:, :-1]] = len(Z)  # in both sets
     near.sort(axis=1)
     near = near[:, : int((near < len(Z)).sum(axis=1).max(initial=m))]
     near[near == len(Z)] = -1
@@ -105,7 +106,7 @@ def around(Z: np.ndarray, points: np.ndarray, m: int) -> np.ndarray:
 
 
 def _pattern(neighbours: np.ndarray) -> Any:
-    """Every pair within a point and its neighbours, as a csc array."""
+    """All pairs within a point and its neighbours, as a csc pattern."""
     n = len(neighbours)
     i, j = np.nonzero(neighbours >= 0)
     rows, columns = np.r_[np.arange(n), i].astype(np.int32), np.r_[np.arange(n), neighbours[i, j]].astype(np.int32)
@@ -117,16 +118,16 @@ def _pattern(neighbours: np.ndarray) -> Any:
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """Points in order, each with its nearest among those before it, and the pattern of the precision of all of them.
+    """Points in order, the nearest earlier points of each, and the sparsity pattern of their precision.
 
     Attributes
     ----------
     X : array (n, d)
-        In order.
+        The points in order.
     neighbours : int array (n, m)
-    indptr, indices : of Q
+    indptr, indices : the csc pattern of Q
     knots : int
-        How many points others may condition on.
+        The number of points that others may be conditioned on.
     """
 
     X: np.ndarray
@@ -139,11 +140,11 @@ class Neighbourhoods:
     def chosen(
         cls, X: np.ndarray, ranges: np.ndarray, m: int, knots: int | None = None, **own: Any
     ) -> tuple[Self, np.ndarray]:
-        """From distinct points and the ranges in which neighbours are near; and the order. ``own``: of a subclass."""
+        """Neighbourhoods of distinct points, with distances in ``ranges``, and their order; ``own``: for subclasses."""
         n = len(X)
         K = n if knots is None else min(knots, n)
         order = spread_order(X / ranges, K)
-        if n > K:  # those behind the knots in any order: near in memory what is near in space
+        if n > K:  # points after the knots in any order: use one in which near points are near in memory
             order[K:] = order[K:][cKDTree(X[order[K:]] / ranges).indices]
         Z = X[order] / ranges
         near = previous_neighbours(Z[:K], min(m, K - 1))
@@ -154,29 +155,29 @@ class Neighbourhoods:
 
     @cached_property
     def _holders(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each point the sets {i} and its neighbours that hold it: where they begin, and i (m + 1) + its place."""
+        """The sets {i} + N(i) that contain each point: indptr, and i (m + 1) + the position in the set."""
         n = len(self.X)
         sets = np.column_stack([np.arange(n), self.neighbours])
-        held = sets >= 0
-        indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
-        by_point = sp.csr_array((np.flatnonzero(held), sets[held], indptr), shape=(n, n)).tocsc()
+        is_point = sets >= 0
+        indptr = np.concatenate([[0], np.cumsum(is_point.sum(axis=1))])
+        by_point = sp.csr_array((np.flatnonzero(is_point), sets[is_point], indptr), shape=(n, n)).tocsc()
         return by_point.indptr.astype(np.int64), by_point.data
 
     @cached_property
     def _mirrored(self) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of Q below the diagonal, and those across it."""
+        """The entries of Q below the diagonal, and their transposed entries."""
         n, places = len(self.X), np.arange(self.indices.size)
         across = sp.csc_array((places, self.indices, self.indptr), shape=(n, n)).T.tocsc().data
         below = np.flatnonzero(self.indices > np.repeat(np.arange(n), np.diff(self.indptr)))
         return below, across[below]
 
     def values(
-        self, weights: np.ndarray, left: np.ndarray, d_weights: np.ndarray, d_left: np.ndarray
+        self, weights: np.ndarray, variances: np.ndarray, d_weights: np.ndarray, d_variances: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The entries of Q, and of its derivatives (q, entries), from the conditionals and theirs."""
-        n, sets, found = len(self.X), self._holders, (weights, left, d_weights, d_left)
-        data, slopes = np.zeros(self.indices.size), np.zeros((len(d_left), self.indices.size))
-        some = lambda a, b: assembled(self.indptr, self.indices, *sets, self.neighbours, *found, a, b, data, slopes)
+        """The entries of Q and of its derivatives (q, entries), from the conditionals and their derivatives."""
+        n, given = len(self.X), (*self._holders, self.neighbours, weights, variances, d_weights, d_variances)
+        data, slopes = np.zeros(self.indices.size), np.zeros((len(d_variances), self.indices.size))
+        some = lambda a, b: assembled(self.indptr, self.indices, *given, a, b, data, slopes)
         on_every_core(n, self.neighbours.shape[1] ** 2, some)
         below, above = self._mirrored
         for values in (data, *slopes):
@@ -184,42 +185,39 @@ class Neighbourhoods:
         return data, slopes
 
     def given(self, ranges: np.ndarray, points: np.ndarray, conditionals: Conditionals) -> tuple[Any, np.ndarray]:
-        """Weights (N, n) of the points for values elsewhere, given those ``around``, and the variance left.
+        """Weights (N, n) of the points for values elsewhere, given those ``around``, and the conditional variances.
 
-        Where there are knots it is given one of the nearest points with those that this one conditions on, whichever
-        leaves least: their covariances are on the pattern of Q, and rows cost no solve.
+        With knots, a new point is conditioned on one of the nearest points and the neighbours of that point, whichever
+        set gives the least variance. Their covariances are in the pattern of Q, so that rows cost no solve.
         """
         n, m = self.neighbours.shape
         Z, P = np.ascontiguousarray(self.X / ranges), np.ascontiguousarray(points / ranges)
         if self.knots == n:
             near = around(Z, P, m if m < n - 1 else n)
-            weights, left = conditionals(near)
+            weights, variances = conditionals(near)
         else:
-            near, weights, left = (
-                np.zeros((len(P), m + 1), np.int32),
-                np.zeros((len(P), m + 1)),
-                np.full(len(P), np.inf),
-            )
+            near = np.zeros((len(P), m + 1), np.int32)
+            weights, variances = np.zeros((len(P), m + 1)), np.full(len(P), np.inf)
             for centre in nearest(Z, P, min(_SETS, n)).T:
                 some = np.column_stack([centre, self.neighbours[centre]])
                 w, v = conditionals(some)
-                better = v < left
-                near[better], weights[better], left[better] = some[better], w[better], v[better]
-        held = near >= 0
-        indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
-        design = sp.csr_array((weights[held], near[held], indptr), shape=(len(P), n))
+                better = v < variances
+                near[better], weights[better], variances[better] = some[better], w[better], v[better]
+        is_point = near >= 0
+        indptr = np.concatenate([[0], np.cumsum(is_point.sum(axis=1))])
+        design = sp.csr_array((weights[is_point], near[is_point], indptr), shape=(len(P), n))
         design.sort_indices()
-        return design, left
+        return design, variances
 
     def rests_under(self, W: sp.csr_array, P: np.ndarray, covariance: Covariance, own: np.ndarray) -> np.ndarray:
         """The covariance (N, N) of f(P) - W z under a process, for weights W of the latents z = f(X) + noise.
 
-        ``own`` (n,): the variance of the noise.
+        ``own`` (n,) is the variance of the noise.
         """
         used = np.unique(W.indices)
         Z, B = self.X[used], W[:, used]
         out = covariance(P, P)
-        for a in range(0, used.size, _SOME):  # B K(Z, .) by blocks of columns of B
+        for a in range(0, used.size, _SOME):  # B K(Z, .), in blocks of columns of B
             some = slice(a, a + _SOME)
             first = np.asarray(B[:, some] @ covariance(Z[some], P))
             out += np.asarray((B @ covariance(Z, Z[some])) @ B[:, some].T) - first - first.T
@@ -236,7 +234,7 @@ class Vecchia(Neighbourhoods):
     nu : float
         Smoothness of the Matern kernel: 0.5, 1.5, 2.5, or infinite for the squared exponential.
     shared : bool
-        One range for all columns.
+        Whether all columns have one range.
     """
 
     nu: float
@@ -246,25 +244,25 @@ class Vecchia(Neighbourhoods):
     def of(
         cls, X: np.ndarray, ranges: np.ndarray, m: int, kernel: str, shared: bool, knots: int | None = None
     ) -> tuple[Vecchia, np.ndarray]:
-        """From distinct points and the ranges in which neighbours are near; and the order."""
+        """From distinct points and the ranges that define distance; also returns the order of the points."""
         return cls.chosen(X, ranges, m, knots, nu=KERNELS[kernel], shared=shared)
 
     def ranges(self, theta: np.ndarray) -> np.ndarray:
-        """Along each column (d,)."""
+        """The range along each column (d,)."""
         return np.asarray(np.exp(np.broadcast_to(theta[1:], (self.X.shape[1],))))
 
     def _conditionals(self, Z: np.ndarray, points: np.ndarray, neighbours: np.ndarray, q: int) -> tuple[Any, ...]:
-        (n, m), made = neighbours.shape, lambda *shape: np.zeros(shape)
-        out = made(n, m), made(n), made(q, n, m), made(q, n)
-        kind = 0 if np.isinf(self.nu) else int(self.nu + 0.5)  # as the compiled loop counts kernels
+        (n, m), zeros = neighbours.shape, lambda *shape: np.zeros(shape)
+        out = zeros(n, m), zeros(n), zeros(q, n, m), zeros(q, n)
+        kind = 0 if np.isinf(self.nu) else int(self.nu + 0.5)  # the compiled loop's number of the kernel
         one = lambda a, b: conditionals(kind, NUGGET, Z, points, neighbours, a, b, self.shared, *out)
         on_every_core(n, m * m, one)
         return out
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         Z, n = np.ascontiguousarray(self.X / self.ranges(theta)), len(self.X)
-        found = self._conditionals(Z, Z, self.neighbours, 1 if self.shared else Z.shape[1])
-        data, slopes = self.values(*found)
+        conditionals = self._conditionals(Z, Z, self.neighbours, 1 if self.shared else Z.shape[1])
+        data, slopes = self.values(*conditionals)
         k = float(np.exp(-2.0 * theta[0]))
         matrix = lambda values: sp.csc_array((values, self.indices, self.indptr), shape=(n, n))
         data *= k
@@ -272,7 +270,7 @@ class Vecchia(Neighbourhoods):
         return matrix(data), [matrix(-2.0 * data), *(matrix(slope) for slope in slopes)]
 
     def beyond_knots(self, theta: np.ndarray) -> float:
-        """The share of the variance that knots leave at the other points, on average over some of these."""
+        """The average share of variance at the other points that the knots do not explain, from a sample of these."""
         n = len(self.X)
         if self.knots == n:
             return 0.0
@@ -281,15 +279,15 @@ class Vecchia(Neighbourhoods):
         return float(self._conditionals(Z, Z[some], np.ascontiguousarray(self.neighbours[some]), 0)[1].mean())
 
     def at(self, theta: np.ndarray, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-        """``given`` at theta; the variance left is that at sd 1."""
+        """``given`` at theta, with conditional variances at sd 1."""
         ranges = self.ranges(theta)
         Z, P = np.ascontiguousarray(self.X / ranges), np.ascontiguousarray(points / ranges)
         return self.given(ranges, points, lambda near: self._conditionals(Z, P, near, 0)[:2])
 
     def rests(self, theta: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """The covariance (N, N) of f(points) - W f(X), W of ``at``, under the process itself, at sd 1.
+        """The covariance (N, N) of f(points) - W f(X) under the process itself at sd 1, with W from ``at``.
 
-        Its diagonal is the variance left, but for the nugget of the points themselves.
+        Its diagonal is the conditional variance without the nugget of the points themselves.
         """
         lengths, profile = self.ranges(theta) / 2.0, PROFILES[self.nu]
         R = lambda A, C: np.asarray(profile.value(cdist(A / lengths, C / lengths, "sqeuclidean")))

@@ -1,13 +1,13 @@
-"""Dense work of one wide front, by BLAS on triangles; ``_multifrontal.py`` and ``_sandwich.py`` walk the fronts.
+"""Dense computations of one wide front, by BLAS on triangles, for ``_multifrontal.py`` and ``_sandwich.py``.
 
-Matrices lie row by row in flat arrays: the first entry is that of the array given, ``ld`` entries lie between rows, and
-only lower triangles are read or written. Row by row is the transpose of what BLAS knows, and a lower triangle of it the
-upper one. The functions are those that scipy brings. Machine code kept on disk names them, and where they stand is
-looked up in every process, before it is loaded: hence the symbols.
+Matrices are stored by rows in flat arrays: an argument begins at the matrix's first entry, rows are ``ld`` entries
+apart, and only lower triangles are read or written. BLAS sees the transpose, so that a lower triangle is an upper one
+there. The functions are scipy's. Machine code in the cache refers to them by symbols, whose addresses are looked up in
+each process before the code is loaded.
 
-Panels F are (w + r, w), inverses of diagonal blocks (w, w) and updates (r, r). Products add to what is there, and
-nothing above a diagonal is computed: about the multiplications that a front needs, at the rate of large products.
-Narrow fronts are cheaper by plain loops, which call nothing.
+Panels F are (w + r, w), inverses of diagonal blocks (w, w) and updates (r, r). Products are added to the output, and
+nothing above a diagonal is computed: the number of multiplications is about that of the front, at the speed of large
+products. For narrow fronts plain loops, which call no function, are faster.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from numba.extending import get_cython_function_address
 
 from .compiled import compiled
 
-WIDE = 32  # columns from which BLAS is faster than plain loops
-STRIPE = 256  # rows or columns of a product that one thread does
-HALVED = 512  # columns from which a triangle is taken by halves
+WIDE = 32  # number of columns from which BLAS is faster than plain loops
+STRIPE = 256  # rows or columns of a product that one thread computes
+HALVED = 512  # number of columns from which a triangle is divided in halves
 _STEP = 48  # columns of a block that plain loops factorise
-BLOCK = 2 * _STEP * _STEP  # entries of the room they need
-_TILE = 32  # rows and columns of a square that is copied at a time
-_ROWS = 96  # rows of a product of which only the lower triangle is meant, at a time
+BLOCK = 2 * _STEP * _STEP  # entries of the workspace for such a block
+_TILE = 32  # rows and columns of the square tiles that are copied
+_ROWS = 96  # rows computed at a time, if only the lower triangle of a product is needed
 
 _WORD, _SIZE, _REAL = (types.CPointer(kind) for kind in (types.uint8, types.int32, types.float64))
 _U, _T, _N, _L, _R = (np.uint8(ord(letter)) for letter in "UTNLR")
 
-NO, YES = np.uint8(0), np.uint8(1)  # flags: a literal True or 1 is a type of its own, compiled anew
+NO, YES = np.uint8(0), np.uint8(1)  # flags; a literal True or 1 has its own type and would compile again
 
 
 def _named(name: str, *arguments: Any) -> Any:
-    """scipy's function of that name, for compiled loops to call."""
+    """scipy's function of that name, callable from compiled loops."""
     room = "cython_lapack" if name == "dlauum" else "cython_blas"
     llvm.add_symbol(f"fenchel_{name}", get_cython_function_address(f"scipy.linalg.{room}", name))
     return types.ExternalFunction(f"fenchel_{name}", types.void(*arguments))
@@ -53,7 +53,7 @@ _dlauum = _named("dlauum", _WORD, _SIZE, *_matrix, _SIZE)
 
 @compiled
 def add_product(m, n, k, alpha, a, lda, first, b, ldb, second, beta, c, ldc):
-    """C := alpha A B + beta C for A (m, k) and B (k, n); the first or second is given as its transpose, if so said."""
+    """C := alpha A B + beta C for A (m, k) and B (k, n); ``first`` and ``second``: A or B is given transposed."""
     word = np.array([_T if first else _N, _T if second else _N], np.uint8)
     size = np.array([n, m, k, ldb, lda, ldc], np.int32)
     real = np.array([alpha, beta])
@@ -65,7 +65,7 @@ def add_product(m, n, k, alpha, a, lda, first, b, ldb, second, beta, c, ldc):
 
 @compiled
 def add_symmetric_product(r, w, alpha, s, lds, first, b, ldb, beta, c, ldc):
-    """C := alpha S B + beta C for B, C (r, w) and a symmetric S (r, r), or alpha B S for S (w, w) if not ``first``."""
+    """C := alpha S B + beta C for B, C (r, w) and symmetric S (r, r); not ``first``: alpha B S for S (w, w)."""
     word = np.array([_R if first else _L, _U], np.uint8)
     size = np.array([w, r, lds, ldb, ldc], np.int32)
     real = np.array([alpha, beta])
@@ -77,7 +77,7 @@ def add_symmetric_product(r, w, alpha, s, lds, first, b, ldb, beta, c, ldc):
 
 @compiled
 def subtract_square(r, w, b, ldb, c, ldc):
-    """C := C - B B' for B (r, w), in the lower triangle."""
+    """C := C - B B' for B (r, w); lower triangle."""
     word = np.array([_U, _T], np.uint8)
     size = np.array([r, w, ldb, ldc], np.int32)
     real = np.array([-1.0, 1.0])
@@ -89,7 +89,7 @@ def subtract_square(r, w, b, ldb, c, ldc):
 
 @compiled
 def subtract_both(r, w, a, lda, b, ldb, c, ldc):
-    """C := C - A B' - B A' for A, B (r, w), in the lower triangle."""
+    """C := C - A B' - B A' for A, B (r, w); lower triangle."""
     word = np.array([_U, _T], np.uint8)
     size = np.array([r, w, lda, ldb, ldc], np.int32)
     real = np.array([-1.0, 1.0])
@@ -101,7 +101,7 @@ def subtract_both(r, w, a, lda, b, ldb, c, ldc):
 
 @compiled
 def times_triangle(r, w, alpha, t, ldt, transposed, b, ldb):
-    """B := alpha B T for B (r, w) and a lower triangle T, or its transpose."""
+    """B := alpha B T for B (r, w) and a lower triangle T or its transpose."""
     word = np.array([_L, _U, _T if transposed else _N, _N], np.uint8)
     size = np.array([w, r, ldt, ldb], np.int32)
     real = np.array([alpha])
@@ -113,7 +113,7 @@ def times_triangle(r, w, alpha, t, ldt, transposed, b, ldb):
 
 @compiled
 def triangle_times(w, n, alpha, t, ldt, transposed, b, ldb):
-    """B := alpha T B for a lower triangle T, or its transpose, and B (w, n)."""
+    """B := alpha T B for B (w, n) and a lower triangle T or its transpose."""
     word = np.array([_R, _U, _T if transposed else _N, _N], np.uint8)
     size = np.array([n, w, ldt, ldb], np.int32)
     real = np.array([alpha])
@@ -125,7 +125,7 @@ def triangle_times(w, n, alpha, t, ldt, transposed, b, ldb):
 
 @compiled
 def triangle_square(w, t, ldt):
-    """T := T' T of a lower triangle, in the lower triangle."""
+    """T := T' T for a lower triangle T; lower triangle."""
     word = np.array([_U], np.uint8)
     size = np.array([w, ldt, 0], np.int32)
     _dlauum(word.ctypes, size.ctypes, t.ctypes, size[1:].ctypes, size[2:].ctypes)
@@ -134,7 +134,7 @@ def triangle_square(w, t, ldt):
 # -- plain loops -----------------------------------------------------------------------------------------
 @compiled
 def small_cholesky(A):
-    """L of A = L L' in the lower triangle of A; returns the first bad pivot, or -1."""
+    """L with A = L L', in the lower triangle of A; returns the index of the first bad pivot, or -1."""
     w = A.shape[0]
     for j in range(w):
         d = A[j, j]
@@ -154,7 +154,7 @@ def small_cholesky(A):
 
 @compiled
 def lower_inverse(L, out):
-    """L^-1 of a lower triangle into the square ``out``, zeros above; whole rows at a time, as they lie in memory."""
+    """L^-1 of a lower triangle, in the square ``out`` with zeros above; whole rows at a time, as they are stored."""
     w = L.shape[0]
     for i in range(w):
         for j in range(w):
@@ -171,9 +171,9 @@ def lower_inverse(L, out):
 
 @compiled
 def block_cholesky(k, a, lda, inverse, ldi, block):
-    """L of a small block and L^-1, in place and in ``inverse``; the first bad pivot, or -1. ``block`` is of 2 k^2.
+    """L of a small block in place, and L^-1 in ``inverse``; returns the first bad pivot, or -1.
 
-    The block is taken as its transpose, so that its rows are updated as they lie in memory.
+    ``block`` is a workspace of 2 k^2. It holds the block transposed, so that updates run along rows in memory.
     """
     T = block[: k * k].reshape(k, k)
     for i in range(k):
@@ -203,19 +203,19 @@ def block_cholesky(k, a, lda, inverse, ldi, block):
 # -- stripes: what several threads may do at once, from row or column i on -----------------------------------------
 @compiled
 def rows_times(i, r, w, t, ldt, transposed, b, ldb):
-    """A stripe of rows of B := B T for B (r, w)."""
+    """A stripe of the rows of B := B T for B (r, w)."""
     times_triangle(min(STRIPE, r - i), w, 1.0, t, ldt, transposed, b[i * ldb :], ldb)
 
 
 @compiled
 def columns_times(i, n, w, alpha, t, ldt, transposed, b, ldb):
-    """A stripe of columns of B := alpha T B for B (w, n)."""
+    """A stripe of the columns of B := alpha T B for B (w, n)."""
     triangle_times(w, min(STRIPE, n - i), alpha, t, ldt, transposed, b[i:], ldb)
 
 
 @compiled
 def rows_square(i, r, w, b, ldb, c, ldc):
-    """A stripe of rows of C := C - B B' for B (r, w), in the lower triangle."""
+    """A stripe of the rows of C := C - B B' for B (r, w); lower triangle."""
     k = min(STRIPE, r - i)
     if i > 0:
         add_product(k, i, w, -1.0, b[i * ldb :], ldb, NO, b, ldb, YES, 1.0, c[i * ldc :], ldc)
@@ -224,13 +224,13 @@ def rows_square(i, r, w, b, ldb, c, ldc):
 
 @compiled
 def columns_symmetric(i, r, w, s, lds, b, c):
-    """A stripe of columns of C := -S B for B, C (r, w)."""
+    """A stripe of the columns of C := -S B for B, C (r, w)."""
     add_symmetric_product(r, min(STRIPE, w - i), -1.0, s, lds, YES, b[i:], w, 0.0, c[i:], w)
 
 
 @compiled
 def rows_lower(i, r, w, alpha, a, lda, b, ldb, c, ldc):
-    """A stripe of rows of C := C + alpha A' B for A, B (r, w), in the lower triangle; what lies above it is lost."""
+    """A stripe of the rows of C := C + alpha A' B for A, B (r, w); lower triangle, the upper one is overwritten."""
     e = min(w, i + STRIPE)
     for s in range(i, e, _ROWS):
         t = min(e, s + _ROWS)
@@ -240,9 +240,9 @@ def rows_lower(i, r, w, alpha, a, lda, b, ldb, c, ldc):
 # -- fronts: ``parallel_tree.py`` does the same, stripes on several threads -----------------------------------
 @compiled
 def wide_cholesky(w, a, lda, inverse, ldi, block):
-    """L of a symmetric matrix (w, w) by its lower triangle, in place, and L^-1; the first bad pivot, or -1.
+    """L of a symmetric matrix (w, w) from its lower triangle, in place, and L^-1; returns the first bad pivot, or -1.
 
-    By halves: L11, L21 = A21 L11^-T, the second half is of A22 - L21 L21', and -L22^-1 L21 L11^-1 stands in L^-1.
+    By halves: L11, L21 = A21 L11^-T, then L22 from A22 - L21 L21'. The lower left block of L^-1 is -L22^-1 L21 L11^-1.
     """
     if w <= _STEP:
         return block_cholesky(w, a, lda, inverse, ldi, block)
@@ -270,7 +270,7 @@ def wide_cholesky(w, a, lda, inverse, ldi, block):
 
 @compiled
 def wide_square(w, t, ld):
-    """T := T' T of a lower triangle, in the lower triangle: by halves where it is large."""
+    """T := T' T for a lower triangle T; lower triangle, by halves if it is large."""
     if w <= HALVED:
         triangle_square(w, t, ld)
         return 0
@@ -287,7 +287,7 @@ def wide_square(w, t, ld):
 
 @compiled
 def clear_above(w, a, b):
-    """Zeros above the diagonals of two squares."""
+    """Set the entries above the diagonals of two squares to zero."""
     for i in range(w):
         for j in range(i + 1, w):
             a[i * w + j] = 0.0
@@ -296,7 +296,7 @@ def clear_above(w, a, b):
 
 @compiled
 def copy_lower(w, a, b):
-    """The lower triangle of one square into another."""
+    """Copy the lower triangle of one square into another."""
     for i in range(w):
         for j in range(i + 1):
             b[i * w + j] = a[i * w + j]
@@ -304,7 +304,7 @@ def copy_lower(w, a, b):
 
 @compiled
 def eliminate_wide(w, r, F, inverse, U):
-    """L11, L21 in place of the front's panel, L11^-1, and U := U - L21 L21'; the first bad pivot, or -1."""
+    """L11, L21 in place of the front's panel, L11^-1, and U := U - L21 L21'; returns the first bad pivot, or -1."""
     clear_above(w, F, inverse)
     bad = wide_cholesky(w, F, w, inverse, w, np.empty(BLOCK))
     if bad < 0:
@@ -317,14 +317,14 @@ def eliminate_wide(w, r, F, inverse, U):
 
 @compiled
 def add_lower(w, r, alpha, a, b, c):
-    """C := C + alpha A' B for A, B (r, w), in the lower triangle; what lies above it is lost."""
+    """C := C + alpha A' B for A, B (r, w); lower triangle, the upper one is overwritten."""
     for i in range(0, w, STRIPE):
         rows_lower(i, r, w, alpha, a, w, b, w, c, w)
 
 
 @compiled
 def mirror(w, a):
-    """The lower triangle of a square copied above its diagonal, in tiles that stay in cache."""
+    """Copy the lower triangle of a square above its diagonal, in tiles that fit in the cache."""
     for s in range(0, w, _TILE):
         for t in range(0, s + 1, _TILE):
             for i in range(s, min(w, s + _TILE)):
@@ -334,7 +334,7 @@ def mirror(w, a):
 
 @compiled
 def invert_wide(w, r, F, inverse, Z22, ld, Y, out):
-    """Z11 and Z21 of the front into ``out``, a panel; Z22 by its lower triangle, rows ``ld`` apart. Y is of r w."""
+    """Z11 and Z21 of the front into the panel ``out``, from Z22 (lower triangle, rows ``ld`` apart); Y is r w."""
     copy_lower(w, inverse, out)
     wide_square(w, out, w)
     if r > 0:
@@ -350,7 +350,7 @@ def invert_wide(w, r, F, inverse, Z22, ld, Y, out):
 
 @compiled
 def reduce_wide(w, r, F, inverse, E, U, scratch):
-    """U := U - T Y' - Y T' with Y = L21 L11^-1 and T = E21 - Y E11 / 2, and E21 := E21 - Y E11; scratch is of 2 r w."""
+    """U := U - T Y' - Y T' with Y = L21 L11^-1, T = E21 - Y E11 / 2; E21 := E21 - Y E11; scratch is 2 r w."""
     mirror(w, E)
     if r > 0:
         Y, T = scratch, scratch[r * w :]
@@ -366,13 +366,13 @@ def reduce_wide(w, r, F, inverse, E, U, scratch):
 
 @compiled
 def sandwich_wide(w, r, F, inverse, E, Z, Z22, P22, ld, scratch, out):
-    """P11 and P21 of the front into ``out``, a panel, E as ``reduce_wide`` left it; scratch is of 2 r w.
+    """P11 and P21 of the front into the panel ``out``, from E after ``reduce_wide``; scratch is 2 r w.
 
     With dY = (E21 - Y E11) Sigma, P21 = Z22 dY - P22 Y and P11 = Sigma E11 Sigma + dY' Z21 - Y' P21.
     """
     for q in range(w * w):
         out[q] = E[q]
-    for step in range(2):  # L11^-1 E11 L11^-T, and that between L11^-T and L11^-1
+    for step in range(2):  # first L11^-1 E11 L11^-T, then L11^-T (...) L11^-1
         triangle_times(w, w, 1.0, inverse, w, step == 1, out, w)
         times_triangle(w, w, 1.0, inverse, w, step == 0, out, w)
     if r > 0:

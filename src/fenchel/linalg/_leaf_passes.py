@@ -1,16 +1,16 @@
-"""Compiled passes that eliminate leaves before a rest; ``leaves.py`` calls them.
+"""Compiled passes that eliminate leaves before the remaining columns; ``leaves.py`` calls them.
 
-A leaf is a block of w columns that touches r rows of the rest and no other leaf. The flat vector x holds its square
-(w x w) and its panel (r x w), the rows sorted. C, the rest, is a flat vector too: where the pair (i, j) of rows of a
-leaf stands in it is looked up in ``place``, or follows from the rows where C is a dense matrix of ``ld`` columns and
-``place`` is None, for which numba compiles the loops on their own.
+A leaf is a block of w columns with nonzeros in r remaining rows and in no other leaf. The flat vector x stores its
+square (w x w) and its panel (r x w) with sorted rows. C, the matrix of the remaining columns, is a flat vector, too.
+The position in it of each pair (i, j) of a leaf's rows is in ``place``. If C is dense with ``ld`` columns, ``place`` is
+None and the position follows from the rows; numba compiles these loops separately.
 
     eliminate   L11 L11' = D, L21 = B L11^-T, C -= L21 L21'; the square becomes L11^-1
     selected    Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 + Y' Z22 Y
-    reduce      the change E of A, reduced to the rest: C = E22 - E21 Y' - Y E21' + Y E11 Y'
-    sandwich    A^-1 E A^-1 on the leaves from that of the rest, P22
+    reduce      a symmetric E, reduced to the remaining columns: C = E22 - E21 Y' - Y E21' + Y E11 Y'
+    sandwich    A^-1 E A^-1 on the leaves from that of the remaining columns, P22
 
-Passes that take ``first`` and ``last`` visit a stretch of the leaves.
+Passes with arguments ``first`` and ``last`` visit the leaves of this range.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 from ._fronts import lower_inverse, small_cholesky
 from .compiled import called_by_loops, compiled
 
-_TILE = 32  # columns of a dense rest that are copied at a time: they stay in cache
+_TILE = 32  # columns of a dense C that are copied at a time, within the cache
 
 
 @called_by_loops
 def entry(place, p, line, rows, j):
-    """Where pair number p stands in the rest: in a dense one by where its line begins, in the column rows[j]."""
+    """Position in C of pair number p; in a dense C, the start ``line`` of its row plus the column rows[j]."""
     if place is None:
         return line + rows[j]
     return place[p]
@@ -33,7 +33,7 @@ def entry(place, p, line, rows, j):
 
 @called_by_loops
 def largest(start, ptr, first, last):
-    """The most entries of a square, and of a panel."""
+    """The largest number of entries of a square, and of a panel."""
     square, panel = 1, 1
     for k in range(first, last):
         w = start[k + 1] - start[k]
@@ -43,7 +43,7 @@ def largest(start, ptr, first, last):
 
 @called_by_loops
 def factor_leaf(x, square, at, w, r, scratch):
-    """L11^-1 in place of D, and L21 = B L11^-T in place of B, of one leaf; the first bad pivot, or -1."""
+    """Replace D by L11^-1 and B by L21 = B L11^-T for one leaf; returns the first bad pivot, or -1."""
     D, inverse = x[square : square + w * w].reshape(w, w), scratch[: w * w].reshape(w, w)
     bad = small_cholesky(D)
     if bad >= 0:
@@ -64,12 +64,12 @@ def factor_leaf(x, square, at, w, r, scratch):
 
 @compiled
 def eliminate(first, last, start, ptr, rows, square, panel, pairs, place, ld, x, C):
-    """Eliminate leaves in place and their share from the rest. Bad column or -1."""
+    """Eliminate leaves in place and subtract their contributions from C; returns a bad column, or -1."""
     scratch = np.empty(largest(start, ptr, first, last)[0])
     for k in range(first, last):
         w, q, at, p = start[k + 1] - start[k], ptr[k], panel[k], pairs[k]
         r = ptr[k + 1] - q
-        if w == 1:  # there may be millions of leaves with a row or two
+        if w == 1:  # a fast path, since there may be millions of leaves with one or two rows
             d = x[square[k]]
             if not d > 0.0:
                 return start[k]
@@ -99,7 +99,7 @@ def eliminate(first, last, start, ptr, rows, square, panel, pairs, place, ld, x,
 
 @called_by_loops
 def times_rest(place, p, rows, q, ld, Z, Y, y, r, w, T):
-    """T = Z22 Y of one leaf whose rows begin at q and whose pairs begin at p; its Y begins at y."""
+    """T = Z22 Y for one leaf whose rows begin at q, pairs at p and Y at y."""
     if w == 1:
         for i in range(r):
             line = rows[q + i] * ld
@@ -130,7 +130,7 @@ def times_rest(place, p, rows, q, ld, Z, Y, y, r, w, T):
 
 @called_by_loops
 def gram(x, square, w, out, at):
-    """L11^-T L11^-1 of one leaf into a square of ``out``."""
+    """L11^-T L11^-1 of one leaf, into a square of ``out``."""
     for i in range(w):
         for j in range(w):
             s = 0.0
@@ -141,7 +141,7 @@ def gram(x, square, w, out, at):
 
 @called_by_loops
 def regression(x, square, panel, r, w, Y, y):
-    """Y = L21 L11^-1 of one leaf, from y on."""
+    """Y = L21 L11^-1 of one leaf, into Y at position y."""
     for i in range(r):
         for j in range(w):
             s = 0.0
@@ -152,7 +152,7 @@ def regression(x, square, panel, r, w, Y, y):
 
 @compiled
 def regressions(start, ptr, square, panel, x):
-    """Y of every leaf, laid out as the panels are."""
+    """Y of all leaves, in the layout of the panels."""
     first = panel[0]
     Y = np.empty(panel[panel.size - 1] - first)
     for k in range(start.size - 1):
@@ -162,12 +162,12 @@ def regressions(start, ptr, square, panel, x):
 
 @compiled
 def selected(first, last, start, ptr, rows, square, panel, pairs, place, ld, x, Z, z):
-    """The inverse on the squares and panels of leaves, into z, from that of the rest."""
+    """The inverse on squares and panels of leaves, into z, from that of the remaining columns."""
     size = largest(start, ptr, first, last)[1]
     Y, T = np.empty(size), np.empty(size)
     for k in range(first, last):
         w, r, at, own = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], square[k]
-        if w == 1:  # there may be millions of leaves with a row or two
+        if w == 1:  # a fast path, since there may be millions of leaves with one or two rows
             q, p, d = ptr[k], pairs[k], x[own]
             for i in range(r):
                 line = rows[q + i] * ld
@@ -197,7 +197,7 @@ def selected(first, last, start, ptr, rows, square, panel, pairs, place, ld, x, 
 
 @compiled
 def reduce(start, ptr, rows, square, panel, pairs, place, ld, Y, e, C):
-    """C = E22 - E21 Y' - Y E21' + Y E11 Y'; e is E laid out as x is, its squares by their lower triangles."""
+    """C = E22 - E21 Y' - Y E21' + Y E11 Y'; e stores E in the layout of x, with lower triangles of squares."""
     T = np.empty(largest(start, ptr, 0, start.size - 1)[1])
     for k in range(start.size - 1):
         w, q, at, p, own = start[k + 1] - start[k], ptr[k], panel[k], pairs[k], square[k]
@@ -234,9 +234,9 @@ def reduce(start, ptr, rows, square, panel, pairs, place, ld, Y, e, C):
 
 @compiled
 def sandwich(first, last, start, ptr, rows, square, panel, pairs, place, ld, x, Y, Z, P, e):
-    """A^-1 E A^-1 on the squares and panels of leaves, in place of E; Z and P are A^-1 and it on the rest.
+    """A^-1 E A^-1 on squares and panels of leaves, replacing E; Z and P are A^-1 and A^-1 E A^-1 on the rest.
 
-    With Sigma = D^-1 and dY = (E21 - Y E11) Sigma it is Z22 dY - P22 Y on the panel, and on the square
+    With Sigma = D^-1 and dY = (E21 - Y E11) Sigma the panel is Z22 dY - P22 Y, and the square
     Sigma E11 Sigma + Y' P22 Y - dY' Z22 Y - Y' Z22 dY.
     """
     own, size = largest(start, ptr, first, last)
@@ -294,7 +294,7 @@ def sandwich(first, last, start, ptr, rows, square, panel, pairs, place, ld, x, 
 
 @compiled
 def forward(first, last, start, ptr, rows, square, panel, x, order, b, y, rest, both):
-    """y <- L^-1 b over leaves, their share taken from the right sides of the rest; y <- b alone unless ``both``."""
+    """y <- L^-1 b for leaves, updating the right sides of the rest; without ``both`` only y <- b."""
     columns = b.shape[1]
     for k in range(first, last):
         a, w, at, q, own = start[k], start[k + 1] - start[k], panel[k], ptr[k], square[k]
@@ -322,7 +322,7 @@ def forward(first, last, start, ptr, rows, square, panel, x, order, b, y, rest, 
 
 @compiled
 def backward(first, last, start, ptr, rows, square, panel, x, order, y, rest, out):
-    """out <- L^-T (y - L21' rest) over leaves, each column where it came from."""
+    """out <- L^-T (y - L21' rest) for leaves, in the original order of columns."""
     columns = y.shape[1]
     for k in range(first, last):
         a, w, at, q, own = start[k], start[k + 1] - start[k], panel[k], ptr[k], square[k]
@@ -347,7 +347,7 @@ def backward(first, last, start, ptr, rows, square, panel, x, order, y, rest, ou
 
 @compiled
 def copy_above(A, scale):
-    """What stands below the diagonal of a dense rest, its columns divided by ``scale``, copied above it."""
+    """Copy what is below the diagonal of a dense C, with columns divided by ``scale``, above it."""
     n = A.shape[0]
     for a in range(0, n, _TILE):
         for i in range(a, n):

@@ -1,9 +1,9 @@
-"""Compiled passes that find the leaves of a sparse matrix and the places of its entries; ``leaves.py`` calls them.
+"""Compiled passes that find the leaves of a sparse matrix and the positions of its entries; ``leaves.py`` calls them.
 
-twins         columns with the same neighbours, by a table of hashes and then entry by entry
-independent   blocks that touch none taken before
-runs          stretches of blocks that do not touch each other
-places        where each entry stands among squares, panels and the rest
+twins         columns with the same neighbours, from a hash table and then by comparison of entries
+independent   blocks that are not connected to any block taken before
+runs          sequences of blocks that are not connected to each other
+places        position of each entry among squares, panels and the rest
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def same_rows(indptr, indices, a, b):
 
 @compiled
 def twins(indptr, indices, mark):
-    """Columns grouped by their pattern: all of them, group by group in the order of the first of each, and where.
+    """Group columns by their pattern; returns all columns, group by group by first column, and where groups begin.
 
-    ``mark`` (n,) are random numbers, one a row; the sum of a column's is its hash.
+    ``mark`` (n,) has a random number for each row; the hash of a column is the sum over its rows.
     """
     n = indptr.size - 1
     size = 1
@@ -67,7 +67,7 @@ def twins(indptr, indices, mark):
 
 @compiled
 def independent(indptr, indices, block, members, first, order):
-    """Which blocks, taken in ``order``, touch none that was taken before: 1 for those, 0 for the others."""
+    """Take blocks in ``order``; 1 for each that is connected to none taken before, 0 for the others."""
     m = first.size - 1
     state = np.full(m, -1, np.int8)
     for t in range(m):
@@ -85,7 +85,7 @@ def independent(indptr, indices, block, members, first, order):
 
 @compiled
 def runs(indptr, indices, block, members, first):
-    """The run that each block belongs to, in the order of their first columns: a run ends where two of it touch."""
+    """The run of each block, in the order of first columns: a run ends before a block connected to another in it."""
     m = first.size - 1
     out = np.empty(m, np.int64)
     began, run = 0, 0
@@ -102,7 +102,7 @@ def runs(indptr, indices, block, members, first):
 
 @compiled
 def below(indptr, indices, leaf, place, heads, n_leaves):
-    """Pointers and sorted border rows of each leaf, read off its first column."""
+    """Pointers and sorted remaining rows of each leaf, from its first column."""
     m = heads.size
     ptr = np.zeros(m + 1, np.int64)
     for k in range(m):
@@ -115,23 +115,23 @@ def below(indptr, indices, leaf, place, heads, n_leaves):
         for p in range(indptr[heads[k]], indptr[heads[k] + 1]):
             i = indices[p]
             if leaf[i] < 0:
-                rows[q] = place[i] - n_leaves  # csc rows ascend, and so do their places
+                rows[q] = place[i] - n_leaves  # csc rows ascend, and so do their positions
                 q += 1
     return ptr, rows
 
 
 @compiled
 def places(indptr, indices, leaf, place, start, square, panel, n_leaves, size, n_border):
-    """Where each entry of A.data stands: squares, panels, the lower triangle of the border."""
+    """Position of each entry of A.data: in squares, panels, or the lower triangle of the remaining matrix."""
     out = np.empty(indices.size, np.int64)
-    seen = np.zeros(indptr.size - 1, np.int64)  # rows of a leaf's column met so far: both orders ascend
+    seen = np.zeros(indptr.size - 1, np.int64)  # rows of each leaf column visited so far; both orders ascend
     for j in range(indptr.size - 1):
         k, at = leaf[j], place[j]
         for p in range(indptr[j], indptr[j + 1]):
             i = indices[p]
             if k >= 0:
                 w = start[k + 1] - start[k]
-                if leaf[i] >= 0:  # the two are in one square
+                if leaf[i] >= 0:  # both are in one square
                     out[p] = square[k] + (place[i] - start[k]) * w + at - start[k]
                 else:
                     out[p] = panel[k] + seen[j] * w + at - start[k]

@@ -1,8 +1,9 @@
-"""The functions of ``logistic_normal.py`` under narrow normals, compiled so that vectors of the processor share rows.
+"""The functions of ``logistic_normal.py`` under narrow normals, compiled for vector instructions over rows.
 
 With u = e^x: sigma = u / (1 + u), 1 - sigma = 1 / (1 + u), and log(1 + e^-|x|) = 2 atanh(v) with
-v = less / (1 + large) <= 1/3, less and large the two probabilities: a polynomial of ten terms, good to 5e-17.
-Nothing branches and nothing cancels, so tails keep their digits. Evenly spaced nodes make e^x a geometric progression.
+v = less / (1 + large) <= 1/3, where less and large are the two probabilities: a polynomial of ten terms with error
+5e-17. There are no branches and no cancellation, so that tails keep their digits. With evenly spaced nodes e^x is a
+geometric progression.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import numpy as np
 
 from .compiled import called_by_loops, compiled
 
-_BLOCK = 256  # rows whose sums stay in the first-level cache
-_FAR = 690.0  # |x| beyond which e^x is that of _FAR: what is lost is below 1e-299
+_BLOCK = 256  # number of rows whose sums fit in the first-level cache
+_FAR = 690.0  # limit of |x| in e^x; the error is below 1e-299
 
 
 @called_by_loops(error_model="numpy")
 def _bend(tau, rest):
-    """log(1 + e^-|x|) at sigma(x) = tau, 1 - sigma(x) = rest."""
+    """log(1 + e^-|x|) for sigma(x) = tau and 1 - sigma(x) = rest."""
     v = min(tau, rest) / (1.0 + max(tau, rest))
     t = v * v
     p = 0.08890381913056651  # atanh(v) / v on 0 <= t <= 1/9
@@ -35,9 +36,9 @@ def _bend(tau, rest):
 
 @compiled(error_model="numpy")
 def following(h, rho, index, z, weight, out):
-    """Sums over the nodes h + sqrt(rho) z of the seven functions times ``weight`` into out (7, N), for rows ``index``.
+    """Sums of the seven functions times ``weight`` over the nodes h + sqrt(rho) z, into out (7, N), for rows ``index``.
 
-    z is evenly spaced.
+    The nodes z must be evenly spaced.
     """
     near, u, ratio, sd = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     total = np.empty((7, _BLOCK))
@@ -71,7 +72,7 @@ def following(h, rho, index, z, weight, out):
 
 @compiled(error_model="numpy")
 def series(h, rho, index, out):
-    """E[g] = g + rho/2 g'' + rho^2/8 g'''' + rho^3/48 g^(6) of the seven functions into out (7, N)."""
+    """E[g] = g + rho/2 g'' + rho^2/8 g'''' + rho^3/48 g^(6) for the seven functions, into out (7, N)."""
     u, x, r = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     total = np.empty((7, _BLOCK))
     for start in range(0, index.size, _BLOCK):

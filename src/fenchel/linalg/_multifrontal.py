@@ -1,16 +1,15 @@
-"""Numeric kernels of the sparse Cholesky factorisation, compiled by numba; ``supernodal.py`` calls them.
+"""Numeric kernels of the sparse Cholesky factorisation, compiled by numba, for ``supernodal.py``.
 
-A supernode is a dense panel (w + r) x w, factorised and updated by dense products. No permissive wheel has a supernodal
-Cholesky with a selected inverse, hence these pages.
+A supernode is a dense panel (w + r) x w, factorised and updated by dense products. No wheel with a permissive licence
+has a supernodal Cholesky factorisation with a selected inverse.
 
     factorise   bottom up: L11 L11' = F11, L21 = F21 L11^-T, and U = F22 - L21 L21' is added into the parent's front
-    invert      top down: Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 - Y' Z21, Z22 read from the parent's front
+    invert      top down: Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 - Y' Z21, with Z22 from the parent's front
 
-The second is Takahashi's recursion in blocks: the inverse on the pattern of L, at about the cost of the first.
+The second is Takahashi's recursion in blocks: the inverse on the pattern of L, at about the cost of the first pass.
 
-Wide fronts are worked on in ``_fronts.py``. Products go through ``np.dot(a, b, out)`` or BLAS there, and everything
-else is a plain loop: slices assigned to slices and arrays made on the way doubled the time numba takes to compile this
-file.
+Wide fronts are computed in ``_fronts.py``. Products use ``np.dot(a, b, out)`` or BLAS there, and the rest are plain
+loops: assignments between slices and temporary arrays double the time numba takes to compile this file.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from ._fronts import (
 )
 from .compiled import compiled
 
-LONG = 32  # rows below a front from which their places in the parent's are taken in runs
+LONG = 32  # number of rows below a front from which positions in the parent are copied in runs
 
 
 @compiled
 def tallest(ptr):
-    """The most rows below any front, or 1."""
+    """The largest number of rows below a front, at least 1."""
     out = 1
     for k in range(ptr.size - 1):
         out = max(out, ptr[k + 1] - ptr[k])
@@ -43,7 +42,7 @@ def tallest(ptr):
 
 @compiled
 def find_runs(rel, runs):
-    """Where the run of consecutive places that each one belongs to ends."""
+    """For each position, the end of the run of consecutive positions that contains it."""
     r = rel.size
     for j in range(r - 1, -1, -1):
         runs[j] = runs[j + 1] if j + 1 < r and rel[j + 1] == rel[j] + 1 else j + 1
@@ -51,7 +50,7 @@ def find_runs(rel, runs):
 
 @compiled
 def add_runs(V, rel, runs, inside, w, F, U):
-    """The same as the loops of ``extend_add``, of one child whose places come in runs."""
+    """The loops of ``extend_add`` for one child whose positions come in runs."""
     r = rel.size
     find_runs(rel, runs)
     for i in range(r):
@@ -70,12 +69,13 @@ def add_runs(V, rel, runs, inside, w, F, U):
             j = e
 
 
-@compiled(inline="always")  # a call for each of a chain's many small fronts would cost a tenth
+@compiled(inline="always")  # inlined, since calls for a chain's many small fronts would add a tenth of the time
 def extend_add(child, next_child, ptr, relative, where, stack, floor, top, w, F, U, runs):
-    """Add the children's updates, lower triangles on the stack, into the front [F, U]; where the first of them stood.
+    """Add the children's updates, lower triangles on the stack, to the front [F, U]; returns where the first one
+    begins.
 
-    F are its first w columns, U is what stays below and beside them. Returns ``top`` where there is no child above
-    ``floor``: those below are of other parts of the tree, and what they leave stays empty.
+    F has the first w columns of the front, U the rest. If all children are below ``floor``, they belong to other parts
+    of the tree, and ``top`` is returned: their space stays unused.
     """
     base = top
     while child != -1:
@@ -102,7 +102,7 @@ def extend_add(child, next_child, ptr, relative, where, stack, floor, top, w, F,
 
 @compiled
 def gather(front, full, rel, runs, out, ld):
-    """The lower triangle of what rows and columns ``rel`` of a front have, into ``out``, its rows ``ld`` apart."""
+    """The lower triangle of rows and columns ``rel`` of a front, into ``out`` with rows ``ld`` apart."""
     find_runs(rel, runs)
     for i in range(rel.size):
         row, a, j = i * ld, rel[i] * full, 0
@@ -116,7 +116,7 @@ def gather(front, full, rel, runs, out, ld):
 
 @compiled
 def links(parent):
-    """The first child of each supernode and the next one of the same parent, the last of them first; -1 for none."""
+    """The first child of each supernode and the next child of the same parent, last child first; -1 for none."""
     first_child = np.full(parent.size, -1, np.int64)
     next_child = np.full(parent.size, -1, np.int64)
     for k in range(parent.size):
@@ -128,7 +128,7 @@ def links(parent):
 
 @compiled
 def assemble(k, start, ptr, panel, first_child, next_child, relative, x, stack, floor, where):
-    """The front of one supernode from its entries and its children's updates, its own update from ``floor`` on."""
+    """Assemble the front of a supernode from its entries and its children's updates; its update goes on the stack."""
     w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
     F = x[panel[k] : panel[k] + (w + r) * w].reshape(w + r, w)
     U = stack[floor : floor + r * r].reshape(r, r)
@@ -142,7 +142,7 @@ def assemble(k, start, ptr, panel, first_child, next_child, relative, x, stack, 
 
 @compiled
 def read_front(k, start, ptr, parent, relative, stack, floor, where):
-    """Z22 of one supernode from the parent's front into its own, from ``floor`` on."""
+    """Copy Z22 of a supernode from the parent's front into its own, on the stack from ``floor``."""
     w, r, up = start[k + 1] - start[k], ptr[k + 1] - ptr[k], parent[k]
     where[k] = floor
     if r > 0:
@@ -153,7 +153,7 @@ def read_front(k, start, ptr, parent, relative, stack, floor, where):
 
 @compiled
 def write_front(w, size, panel, front):
-    """The first columns of a front of the inverse from its panel, in the lower triangle."""
+    """Write the first columns of a front of the inverse from its panel; lower triangle."""
     for i in range(size):
         for j in range(min(i + 1, w)):
             front[i * size + j] = panel[i * w + j]
@@ -163,9 +163,9 @@ def write_front(w, size, panel, front):
 def factorise(
     nodes, start, ptr, panel, first_child, next_child, relative, x, inverse, inverse_ptr, stack, floor, where
 ):
-    """Factorise the panels x of these supernodes, in place; the inverses of their diagonal blocks go to ``inverse``.
+    """Factorise the panels x of these supernodes in place; inverses of their diagonal blocks go to ``inverse``.
 
-    Updates go onto the stack from ``floor`` on, and ``where`` says where each stands. Returns a bad column, or -1.
+    Updates are put on the stack from ``floor``, at positions stored in ``where``. Returns a bad column, or -1.
     """
     runs = np.empty(tallest(ptr), np.int64)
     top = floor
@@ -206,7 +206,7 @@ def factorise(
             else:
                 times_triangle(r, w, 1.0, inverse[inverse_ptr[k] :], w, YES, x[panel[k] + w * w :], w)
                 subtract_square(r, w, x[panel[k] + w * w :], w, stack[top:], r)
-        if base < top:  # the children are used up: move this update down to where they stood
+        if base < top:  # move this update to the space of the children, which are no longer needed
             for i in range(r):
                 for q in range(i * r, i * r + i + 1):
                     stack[base + q] = stack[top + q]
@@ -219,10 +219,10 @@ def factorise(
 def invert(
     nodes, owner, start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, stack, floor, keep, where, z
 ):
-    """The inverse on the pattern of L, as panels z laid out like x, of these supernodes; the last first.
+    """The inverse on the pattern of L, as panels z in the layout of x, for these supernodes in reverse order.
 
-    Fronts of the inverse, lower triangles, go onto the stack from ``floor`` on, and ``where`` says where each stands. A
-    parent of another ``owner`` has been done before. Where they are to ``keep``, none takes the place of another.
+    Fronts of the inverse (lower triangles) are put on the stack from ``floor``, at positions stored in ``where``.
+    Parents with another ``owner`` are already done. With ``keep`` no front replaces another.
     """
     runs = np.empty(tallest(ptr), np.int64)
     scratch = np.empty(1)
@@ -290,7 +290,7 @@ def invert(
 
 @compiled
 def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, backward):
-    """L^-1 b and then L^-T b, as asked, for b (n, k), in place."""
+    """L^-1 b if ``forward``, then L^-T b if ``backward``, for b (n, k), in place."""
     m, columns = start.size - 1, b.shape[1]
     most = 0
     for k in range(m):

@@ -9,7 +9,7 @@ from .compiled import compiled
 
 @compiled(fastmath=True)
 def squared_distances(X: np.ndarray, Zt: np.ndarray, out: np.ndarray) -> None:
-    """out_ij = sum_d (X_id - Zt_dj)^2: X (n, D), the other rows transposed (D, m), contiguous both."""
+    """out_ij = sum_d (X_id - Zt_dj)^2 for X (n, D) and the transposed other rows Zt (D, m), both contiguous."""
     n, D = X.shape
     for i in range(n):
         row = out[i]

@@ -1,12 +1,12 @@
-"""Passes over the rows of a sparse X in CSR, compiled: pairs of entries of a row, and nothing else, are visited.
+"""Compiled passes over the rows of a sparse X in CSR that visit only pairs of entries of a row.
 
-pairs      [X, 1]' diag(w) [X, 1] in N k^2/2 products for k entries a row: above the diagonal, and its last row
-forms      [x, 1]' Q [x, 1] of each row, for a symmetric Q, in as many
+pairs      [X, 1]' diag(w) [X, 1]: the upper triangle and the last row, N k^2/2 products for k entries in a row
+forms      [x, 1]' Q [x, 1] for each row and a symmetric Q, with as many products
 
-subtract_gram, row_inner and coupling_squares are of a precision's coupling E: E' (E x) of several vectors at once, for
-which E is read once and E x never stored.
+subtract_gram, row_inner and coupling_squares compute with the coupling E of a precision: E' (E x) for several vectors
+reads E once and does not store E x.
 
-The indices of a row rise.
+The indices of each row are sorted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .compiled import compiled
 
 @compiled
 def pairs(indptr, indices, data, weight, start, stop, out):
-    """Add the pairs of the rows ``start`` to ``stop`` to ``out`` (D + 1, D + 1), each once."""
+    """Add the pairs of rows ``start`` to ``stop`` to ``out`` (D + 1, D + 1), each pair once."""
     D = out.shape[0] - 1
     edge = out[D]
     for n in range(start, stop):
@@ -35,7 +35,7 @@ def pairs(indptr, indices, data, weight, start, stop, out):
 
 @compiled
 def mirror(G):
-    """Below the diagonal what stands above it, in tiles that stay in cache."""
+    """Copy what is above the diagonal below it, in tiles that fit in the cache."""
     n, tile = G.shape[0], 32
     for i in range(0, n, tile):
         for j in range(i, n, tile):
@@ -46,7 +46,7 @@ def mirror(G):
 
 @compiled
 def forms(indptr, indices, data, Q, start, stop, out):
-    """[x, 1]' Q [x, 1] of the rows ``start`` to ``stop``; the least of them relative to what was added up."""
+    """[x, 1]' Q [x, 1] for rows ``start`` to ``stop``; returns the smallest relative to the sum of absolute terms."""
     D = Q.shape[0] - 1
     edge = Q[D]
     least = np.inf
@@ -69,7 +69,7 @@ def forms(indptr, indices, data, Q, start, stop, out):
 
 @compiled(fastmath=True)
 def subtract_gram(indptr, indices, data, x, out):
-    """Subtract E' (E x) from ``out``; x and out (n, m)."""
+    """Subtract E' (E x) from ``out`` for x and out (n, m)."""
     m = x.shape[1]
     t = np.empty(m)
     for i in range(indptr.size - 1):
@@ -86,7 +86,7 @@ def subtract_gram(indptr, indices, data, x, out):
 
 @compiled(fastmath=True)
 def row_inner(indptr, indices, data, left, right, out):
-    """Add up (A left)_nk (A right)_nk over k for each row n of A: out (N,); left and right (L, m)."""
+    """out_n = sum_k (A left)_nk (A right)_nk for each row n of A: out (N,); left and right (L, m)."""
     m = left.shape[1]
     s, t = np.empty(m), np.empty(m)
     for n in range(indptr.size - 1):
@@ -106,9 +106,9 @@ def row_inner(indptr, indices, data, left, right, out):
 
 @compiled
 def coupling_squares(indptr, indices, data, back_ptr, back, back_data, off_ptr, off, off_data, block):
-    """The sum of squares of the entries of F - E' E that join different blocks, E by rows and by columns.
+    """The sum of squares of entries of F - E' E that join different blocks, for E by rows and by columns.
 
-    ``block`` (n,) says which block a column belongs to, ``off`` is F by rows.
+    ``block`` (n,) is the block of each column, and ``off`` is F by rows.
     """
     n = block.size
     row = np.zeros(n)
@@ -127,7 +127,7 @@ def coupling_squares(indptr, indices, data, back_ptr, back, back_data, off_ptr, 
             for q in range(indptr[i], indptr[i + 1]):
                 c = indices[q]
                 if row[c] == 0.0:
-                    if count == n:  # entries that cancelled to 0 and came back: once around
+                    if count == n:  # an entry that cancelled to 0 and reappeared: a full cycle
                         count = 0
                         for r in range(n):
                             if row[r] != 0.0:

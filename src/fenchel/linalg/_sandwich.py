@@ -6,7 +6,7 @@ Two passes over the fronts of ``_multifrontal.py``, with Y = L21 L11^-1 and Sigm
     sandwich    top down, from P22 and Z22 = (A^-1)_22 of the parent's front, dY = (E21 - Y E11) Sigma:
                 P21 = Z22 dY - P22 Y,    P11 = Sigma E11 Sigma + dY' Z21 - Y' P21
 
-About the multiplications of two factorisations and two selected inverses.
+The cost is about that of two factorisations and two selected inverses.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def reduce(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, stack, 
 
 @compiled
 def panels(w, r, F, L21, Linv, z, Z22, P22, scratch, out):
-    """P11 and P21 of one narrow front into ``out``; F is its panel of E, z that of the inverse, [Z22, P22] are full."""
+    """P11 and P21 of one narrow front into ``out``; F is its panel of E, z that of the inverse; Z22, P22 are full."""
     sigma = scratch[: w * w].reshape(w, w)
     inner = scratch[w * w : 2 * w * w].reshape(w, w)
     sides = scratch[2 * w * w :]
@@ -92,7 +92,7 @@ def panels(w, r, F, L21, Linv, z, Z22, P22, scratch, out):
     for i in range(r):
         for j in range(w):
             out[w + i, j] -= side[i, j]
-    np.dot(dY.T, z[w:], inner)  # z21 = -Z22 Y, and -Y' P21 has the rest
+    np.dot(dY.T, z[w:], inner)  # z21 = -Z22 Y; the rest is in -Y' P21
     np.dot(Y.T, out[w:], sigma)
     for i in range(w):
         for j in range(w):
@@ -101,7 +101,7 @@ def panels(w, r, F, L21, Linv, z, Z22, P22, scratch, out):
 
 @compiled
 def sandwich(start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, stacks, z, e, out):
-    """A^-1 E A^-1 as panels ``out`` laid out like x; z is the inverse there, e what ``reduce`` made of E."""
+    """A^-1 E A^-1 as panels ``out`` in the layout of x; z is the inverse, e the result of ``reduce``."""
     m = start.size - 1
     runs = np.empty(tallest(ptr), np.int64)
     where = np.zeros(m, np.int64)

@@ -1,13 +1,13 @@
-"""Symbolic analysis of a sparse Cholesky factorisation, compiled by numba: tree, order, supernodes, places.
+"""Symbolic analysis of a sparse Cholesky factorisation, compiled by numba: tree, order, supernodes, positions.
 
-Columns are ordered so that the elimination tree is postordered, and grouped into supernodes: runs of w columns that
-share the r rows below them. Its panel is (w + r) x w, and its rows stand at known places in the parent's front.
+Columns are in a postorder of the elimination tree and are grouped into supernodes: runs of w columns with the same r
+rows below them. The panel of a supernode is (w + r) x w, and its rows have known positions in the parent's front.
 
-Pairs of entries of each row of a design are placed in a pattern or in the storage of a factorisation by ``find_pairs``;
-``add_pairs`` is x += W' diag(w) W there, each pair once, and ``pair_forms`` is diag(W Z W').
+``find_pairs`` finds the positions of pairs of entries of each design row in a pattern or in a factorisation's storage.
+There ``add_pairs`` is x += W' diag(w) W, each pair once, and ``pair_forms`` is diag(W Z W').
 
-Plain loops over plain arrays: a slice assigned to a slice brings numba's formatting of its error message along, which
-takes longer to compile than all of this file.
+Plain loops over plain arrays: for an assignment between slices numba compiles the formatting of its error message,
+which takes longer than all of this file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .compiled import called_by_loops, compiled
 
 @compiled
 def elimination_tree(indptr, indices):
-    """Parents (Liu) of a symmetric matrix given by its full pattern, -1 at roots."""
+    """The parents (Liu's algorithm) for a symmetric matrix given by its full pattern; -1 at roots."""
     n = indptr.size - 1
     parent = np.full(n, -1, np.int64)
     ancestor = np.full(n, -1, np.int64)
@@ -37,7 +37,7 @@ def elimination_tree(indptr, indices):
 
 @compiled
 def postorder(parent):
-    """An order of the nodes in which children come before parents and subtrees are contiguous."""
+    """An order of the nodes with children before parents and contiguous subtrees."""
     n = parent.size
     head = np.full(n, -1, np.int64)
     following = np.full(n, -1, np.int64)
@@ -69,9 +69,9 @@ def postorder(parent):
 
 @compiled
 def column_counts(indptr, indices, parent, most):
-    """Entries of each column of L, its diagonal included, and whether all are counted.
+    """The number of entries of each column of L with its diagonal, and whether all are counted.
 
-    Row by row, each walks its subtree once, O(nnz L); after ``most`` entries it stops.
+    Each row walks through its subtree once, O(nnz L); the count stops after ``most`` entries.
     """
     n = parent.size
     count = np.ones(n, np.int64)
@@ -95,7 +95,7 @@ def column_counts(indptr, indices, parent, most):
 
 @compiled
 def fundamental_supernodes(parent, count):
-    """First columns of the runs whose columns nest exactly, with n at the end."""
+    """First columns of the runs of columns whose patterns are nested, followed by n."""
     n = parent.size
     start = np.empty(n + 1, np.int64)
     k = 0
@@ -109,7 +109,7 @@ def fundamental_supernodes(parent, count):
 
 @compiled
 def worth_merging(width, zeros, size):
-    """Whether stored zeros are cheaper than another small panel."""
+    """Whether storing zeros is cheaper than another small panel."""
     if width <= 8:
         return zeros <= 0.6 * size
     if width <= 32:
@@ -119,16 +119,16 @@ def worth_merging(width, zeros, size):
 
 @compiled
 def supernodes(indptr, indices, start, total):
-    """Merge fundamental supernodes where it pays; return first columns, row pointers and rows below, in no order.
+    """Merge fundamental supernodes if it pays; returns first columns, row pointers and rows below, unsorted.
 
-    ``total`` bounds the rows of all fundamental supernodes. The rows are sorted by the caller: numba would compile a
-    sort of its own for most of a second.
+    ``total`` bounds the number of rows of all fundamental supernodes. The caller sorts the rows, since compiling a sort
+    in numba takes most of a second.
     """
     n = indptr.size - 1
     m = start.size - 1
     rows = np.empty(total, np.int64)
     rows_start = np.zeros(m + 1, np.int64)
-    lowest = np.full(m, n, np.int64)  # of the rows below
+    lowest = np.full(m, n, np.int64)  # lowest row below each
     mark = np.full(n, -1, np.int64)
     owner = np.empty(n, np.int64)
     for k in range(m):
@@ -163,7 +163,7 @@ def supernodes(indptr, indices, start, total):
             up = owner[lowest[k]]
             child_next[k] = child_head[up]
             child_head[up] = k
-    # a supernode may swallow the one just before it, if that is its child: the union keeps the parent's rows
+    # a supernode may absorb the previous one if that is its child: their union has the parent's rows
     first = np.empty(m, np.int64)
     source = np.empty(m, np.int64)
     exact = np.empty(m, np.float64)
@@ -173,7 +173,7 @@ def supernodes(indptr, indices, start, total):
         a, true = start[k], w * (w + 1) / 2.0 + w * r
         while top >= 0:
             c = source[top]
-            if lowest[c] >= start[k + 1]:  # no rows below, or in a later supernode
+            if lowest[c] >= start[k + 1]:  # no rows below, or only in a later supernode
                 break
             width = start[k + 1] - first[top]
             size = width * (width + 1) / 2.0 + width * r
@@ -200,7 +200,7 @@ def supernodes(indptr, indices, start, total):
 
 @compiled
 def relations(start, ptr, rows):
-    """Parent of each supernode, where its rows stand in the parent's front, and its number of children."""
+    """The parent of each supernode, the positions of its rows in the parent's front, and its number of children."""
     m = start.size - 1
     n = start[m]
     owner = np.empty(n, np.int64)
@@ -229,7 +229,7 @@ def relations(start, ptr, rows):
 
 @compiled
 def subtrees(parent, work):
-    """For each supernode the first of those below it, which come just before it, and the work of all of them and it."""
+    """For each supernode the first of its descendants, which come just before it, and the work of the whole subtree."""
     m = parent.size
     first = np.empty(m, np.int64)
     total = np.zeros(m)
@@ -245,7 +245,7 @@ def subtrees(parent, work):
 
 @compiled
 def stack_sizes(nodes, owner, start, ptr, parent):
-    """The sizes of the stacks of updates and of fronts of the inverse, of a part of the tree."""
+    """The stack sizes for updates and for fronts of the inverse, in a part of the tree."""
     top, up_peak, down_peak = 0, 0, 0
     pending = np.zeros(parent.size, np.int64)
     for k in nodes:
@@ -266,7 +266,7 @@ def stack_sizes(nodes, owner, start, ptr, parent):
 
 @compiled
 def positions(start, ptr, rows, panel, indptr, indices):
-    """Where each entry of the lower triangle stands among the panels; -1 above the diagonal."""
+    """The position in the panels of each entry of the lower triangle; -1 above the diagonal."""
     out = np.full(indices.size, -1, np.int64)
     m = start.size - 1
     for k in range(m):
@@ -277,7 +277,7 @@ def positions(start, ptr, rows, panel, indptr, indices):
                 if i < j:
                     continue
                 local = i - start[k]
-                if i >= start[k + 1]:  # by bisection
+                if i >= start[k + 1]:  # bisection
                     low, high = ptr[k], ptr[k + 1] - 1
                     while low < high:
                         middle = (low + high) // 2
@@ -293,7 +293,7 @@ def positions(start, ptr, rows, panel, indptr, indices):
 # -- pairs of entries of the rows of a design --------------------------------------------------------------
 @called_by_loops
 def entry_of(indptr, indices, row, column):
-    """Where (row, column) stands in a csc pattern, -1 where it does not."""
+    """The position of (row, column) in a csc pattern; -1 if it is not there."""
     low, high = indptr[column], indptr[column + 1] - 1
     while low < high:
         middle = (low + high) // 2
@@ -306,7 +306,7 @@ def entry_of(indptr, indices, row, column):
 
 @compiled
 def find_pairs(W_indptr, W_indices, indptr, indices, everywhere, ptr, place):
-    """Fill ``place``; ``ptr`` counts pairs row by row. Of two mirrored places the later one, below a diagonal."""
+    """Fill ``place``; ``ptr`` counts pairs by row. Of two mirrored positions the one below the diagonal is taken."""
     for n in range(W_indptr.size - 1):
         q = ptr[n]
         for a in range(W_indptr[n], W_indptr[n + 1]):
@@ -325,10 +325,10 @@ def find_pairs(W_indptr, W_indices, indptr, indices, everywhere, ptr, place):
 
 @compiled
 def find_pairs_below(W_indptr, W_indices, indptr, indices, ptr, place):
-    """Fill ``place`` by the csc pattern of a lower triangle; False where a pair is not in it. Columns of W ascend.
+    """Fill ``place`` from the csc pattern of a lower triangle; False if a pair is missing. Columns of W ascend.
 
-    Columns that every row has, fixed effects, come last, and stand at the end of each column of the pattern: there a
-    pair is found beside the one before it, and others by bisection.
+    Columns in every row (fixed effects) come last, at the end of each column of the pattern. A pair there is next to
+    the previous pair; other pairs are found by bisection.
     """
     for n in range(W_indptr.size - 1):
         first, last = W_indptr[n], W_indptr[n + 1]
@@ -365,7 +365,7 @@ def add_pairs(indptr, data, ptr, place, weight, x):
 
 @compiled
 def pair_forms(indptr, data, ptr, place, z, start, stop, out):
-    """diag(W Z W') of the rows ``start`` to ``stop``."""
+    """diag(W Z W') for rows ``start`` to ``stop``."""
     for n in range(start, stop):
         q, first, total = ptr[n], indptr[n], 0.0
         for a in range(first, indptr[n + 1]):
@@ -380,9 +380,9 @@ def pair_forms(indptr, data, ptr, place, z, start, stop, out):
 
 @compiled
 def pair_places(W_indptr, W_indices, W_data, indptr, indices, ptr, place, product):
-    """For every ordered pair of entries of each row of W: where (i, j) stands in a csc pattern, and their product.
+    """For each ordered pair (i, j) of entries of each row of W, its position in a csc pattern, and the product.
 
-    ``ptr`` counts pairs row by row. Returns which rows have all of their pairs in the pattern.
+    ``ptr`` counts pairs by row. Returns the rows whose pairs are all in the pattern.
     """
     n = W_indptr.size - 1
     whole = np.ones(n, np.bool_)
@@ -390,10 +390,10 @@ def pair_places(W_indptr, W_indices, W_data, indptr, indices, ptr, place, produc
         p = ptr[row]
         for a in range(W_indptr[row], W_indptr[row + 1]):
             for b in range(W_indptr[row], W_indptr[row + 1]):
-                found = entry_of(indptr, indices, W_indices[a], W_indices[b])
-                if found < 0:
+                position = entry_of(indptr, indices, W_indices[a], W_indices[b])
+                if position < 0:
                     whole[row] = False
-                place[p] = max(found, 0)
+                place[p] = max(position, 0)
                 product[p] = W_data[a] * W_data[b]
                 p += 1
     return whole

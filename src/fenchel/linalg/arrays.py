@@ -1,7 +1,7 @@
-"""Which array library are we in? One answer for numpy, torch, cupy and strict array-API arrays.
+"""One interface to numpy, torch, cupy and strict array-API arrays.
 
-Everything that uses it writes ``xp = namespace(x)`` and then the standard's own names. Data crosses
-between host and device only in ``asarray`` (in) and ``to_numpy`` (out).
+Code that uses it writes ``xp = namespace(x)`` and then the standard's own names. Data are copied between host and
+device only in ``asarray`` (to the device) and ``to_numpy`` (to the host).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 import numpy as np
 import numpy.typing as npt
 
-ArrayLike: TypeAlias = npt.ArrayLike  # what a user writes for an array: numbers, lists, arrays, columns of a frame
+ArrayLike: TypeAlias = npt.ArrayLike  # array arguments of users: numbers, lists, arrays, columns of a frame
 Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
-_SPECIAL = {"torch": "torch.special", "cupy": "cupyx.scipy.special"}  # special functions of other libraries
-Namespace: TypeAlias = Any  # numpy, torch or another module: what it holds is only known when it runs
+_SPECIAL = {"torch": "torch.special", "cupy": "cupyx.scipy.special"}  # modules with special functions
+Namespace: TypeAlias = Any  # numpy, torch or another module, whose contents are known only at run time
 
 
 class Array(Protocol):
-    """What numpy, torch, cupy and array-API arrays have in common: shape, arithmetic, indexing."""
+    """The common part of numpy, torch, cupy and array-API arrays: shape, arithmetic, indexing."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -61,7 +61,7 @@ class Array(Protocol):
 
 
 def namespace(x: Array) -> Namespace:
-    """The array-API namespace ``x`` belongs to; numpy for lists, numbers and pandas objects."""
+    """The array-API namespace of ``x``; numpy for lists, numbers and pandas objects."""
     if type(x) is np.ndarray or isinstance(x, np.ndarray | float | int | list | tuple | np.generic):
         return np
     if library_of(x) in ("torch", "cupy", "jax", "jaxlib", "dask"):
@@ -74,12 +74,12 @@ def namespace(x: Array) -> Namespace:
 
 
 def library_of(x: object) -> str:
-    """The name of the package that ``x`` comes from."""
+    """The name of the package that defines the type of ``x``."""
     return type(x).__module__.split(".")[0]
 
 
 def is_numpy(x: object) -> TypeGuard[np.ndarray]:
-    """True for plain numpy arrays: those run on LAPACK, in place."""
+    """True for plain numpy arrays, which are passed to LAPACK in place."""
     return isinstance(x, np.ndarray)
 
 
@@ -94,7 +94,7 @@ def asarray(value: Any, like: Array) -> Array:
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """A numpy copy or view of ``x``, fetched from its device when it lives on one."""
+    """A numpy copy or view of ``x``, copied from its device if it is on one."""
     if is_numpy(x):
         return x
     library, value = library_of(x), cast(Any, x)
@@ -106,12 +106,12 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ended, the host's or a device's: every library has its own class for the latter."""
+    """Whether an error means that memory is exhausted on the host or a device; each library has its own class."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def special(name: str, x: Array) -> Array:
-    """A special function by its scipy name, run where ``x`` lives when its library has it."""
+    """A special function by its scipy name, computed on the device of ``x`` if its library has it."""
     place = _SPECIAL.get(library_of(x))
     own = None if place is None else getattr(import_module(place), name, None)
     if own is not None:

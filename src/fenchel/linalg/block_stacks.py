@@ -1,4 +1,4 @@
-"""Block-diagonal matrices as stacks (K, d, d) of small blocks, and their products with dense and sparse arrays."""
+"""Block-diagonal matrices as stacks (K, d, d) of small blocks, and their products with dense and sparse matrices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .dense import NotPositiveDefinite
 
 
 def times(blocks: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The product with x (K d, m)."""
+    """The product of the block-diagonal matrix with x (K d, m)."""
     K, d, _ = blocks.shape
     if d == 1:
         return np.asarray(blocks[:, 0] * x)
@@ -17,12 +17,12 @@ def times(blocks: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def transposed(blocks: np.ndarray) -> np.ndarray:
-    """Each block transposed."""
+    """The transpose of each block."""
     return blocks.transpose(0, 2, 1)
 
 
 def cholesky(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """L with L L' the matrix, L^-1, and the log determinant of the matrix."""
+    """L with L L' equal to the matrix, L^-1, and the log determinant of the matrix."""
     if blocks.shape[1] == 1:
         if not (blocks > 0.0).all():
             raise NotPositiveDefinite("a block is not positive")
@@ -36,7 +36,7 @@ def cholesky(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def rows_times(blocks: np.ndarray, indptr: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """The entries of (blocks) C for a CSR matrix C in whole blocks: the rows of a block have one pattern."""
+    """The entries of (blocks) C for a CSR matrix C whose rows have the same pattern within each block."""
     d = blocks.shape[1]
     if d == 1:
         return np.asarray(np.repeat(blocks[:, 0, 0], np.diff(indptr)) * data)
@@ -49,7 +49,7 @@ def rows_times(blocks: np.ndarray, indptr: np.ndarray, data: np.ndarray) -> np.n
 
 
 def columns_times(data: np.ndarray, columns: np.ndarray, blocks: np.ndarray) -> np.ndarray:
-    """The entries of C (blocks) for entries of C in whole blocks, those of a block side by side in a row."""
+    """The entries of C (blocks), for entries of C in whole blocks: those of a block are adjacent in a row."""
     d = blocks.shape[1]
     if d == 1:
         return np.asarray(data * blocks[columns, 0, 0])
@@ -60,7 +60,7 @@ def columns_times(data: np.ndarray, columns: np.ndarray, blocks: np.ndarray) -> 
 
 
 def column_grams(data: np.ndarray, columns: np.ndarray, K: int, d: int) -> np.ndarray:
-    """The blocks (K, d, d) on the diagonal of C' C, from entries of C in whole blocks."""
+    """The diagonal blocks (K, d, d) of C' C, from entries of C in whole blocks."""
     at = np.flatnonzero(columns % d == 0)
     block, out = columns[at] // d, np.empty((K, d, d))
     for r in range(d):
@@ -70,7 +70,7 @@ def column_grams(data: np.ndarray, columns: np.ndarray, K: int, d: int) -> np.nd
 
 
 def row_grams(indptr: np.ndarray, data: np.ndarray, d: int) -> np.ndarray:
-    """The blocks (K, d, d) on the diagonal of C C' for a CSR matrix C in whole blocks."""
+    """The diagonal blocks (K, d, d) of C C' for a CSR matrix C in whole blocks."""
     K, count = (indptr.size - 1) // d, np.diff(indptr)
     first, out = np.repeat(np.arange(indptr.size - 1) % d == 0, count), np.empty((K, d, d))
     at, width = np.flatnonzero(first), np.repeat(count, count)[first]
@@ -83,6 +83,6 @@ def row_grams(indptr: np.ndarray, data: np.ndarray, d: int) -> np.ndarray:
 
 
 def block_diagonal(blocks: np.ndarray) -> sp.bsr_array:
-    """The matrix itself, sparse."""
+    """The block-diagonal matrix in sparse format."""
     n, d, _ = blocks.shape
     return sp.bsr_array((blocks, np.arange(n), np.arange(n + 1)), shape=(n * d, n * d))

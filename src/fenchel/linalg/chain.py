@@ -1,21 +1,21 @@
-"""Cholesky factorisation of a small sparse matrix as a chain of dense blocks beside a border: numpy and LAPACK alone.
+"""Cholesky factorisation of a small sparse matrix as a chain of dense blocks and a border, by numpy and LAPACK alone.
 
     A = [[D_1 S_1'        B_1']
          [S_1 D_2 S_2'    B_2']
          [    S_2 D_3 ..  B_3']
-         [B_1 B_2 B_3 ..  C   ]]      blocks touch the next one and the border
+         [B_1 B_2 B_3 ..  C   ]]      each block is coupled to the next one and to the border
 
-The order of Cuthill and McKee makes a chain of a map, of a walk, of groups; columns that touch many others (an
-intercept, a covariate) are the border. A matrix of some dozen rows is one block. Up to some thousand rows this takes no
-longer than fronts do, and nothing is compiled, for which the first fit of a process would wait. Answers as
-``supernodal.py`` does.
+The Cuthill-McKee order makes a chain of a map, a random walk or groups. Columns with many neighbours (an intercept, a
+covariate) form the border. A matrix with a few dozen rows is one block. Up to some thousand rows this is as fast as the
+multifrontal factorisation, and the first fit of a process need not wait for compilation. The results are those of
+``supernodal.py``.
 
-Block k has a panel of rows (block k, block k + 1, border) and its own columns; the border's square is the last panel.
-With L of a panel, L11 and L21, and Z22 the inverse at the rows below it:
+The panel of block k has the rows of block k, of block k + 1 and of the border, and the columns of block k. The square
+of the border is the last panel. With L11 and L21 the parts of L in a panel, and Z22 the inverse at the rows below it:
 
     factor      L11 L11' = A11,  L21 = A21 L11^-T,  A22 -= L21 L21'
     inverse     Y = L21 L11^-1,  Z21 = -Z22 Y,      Z11 = A11^-1 - Y' Z21
-    sandwich    G21 = E21 - Y E11,  E22 -= Y E21' + G21 Y'  down the chain; up again, with M21 = Z22 G21 A11^-1,
+    sandwich    G21 = E21 - Y E11,  E22 -= Y E21' + G21 Y'  down the chain; then upwards, with M21 = Z22 G21 A11^-1,
                 P21 = M21 - P22 Y,  P11 = A11^-1 E11 A11^-1 - Y' M21 - P21' Y
 """
 
@@ -33,21 +33,21 @@ from .dense import NotPositiveDefinite
 from .factorisation import StoredAnalysis, StoredFactorisation
 from .machine import note
 
-BLOCK = 48  # columns of a block at least: smaller ones cost calls, larger ones multiplications with zeros
-WHOLE = 160  # rows of a matrix that is one block whatever its pattern
-ONE_BLOCK = 320  # rows of a matrix that is one block where no chain is found
-MOST_WORK = 4e7  # multiplications of a factorisation
+BLOCK = 48  # least columns of a block: calls dominate for smaller blocks, multiplications with zeros for larger ones
+WHOLE = 160  # largest matrix that is always one block
+ONE_BLOCK = 320  # largest matrix that is one block if it is no chain
+MOST_WORK = 4e7  # largest number of multiplications of a factorisation
 
 
 class ChainAnalysis(StoredAnalysis):
-    """An order, its blocks, and where every entry goes.
+    """An order of the columns, its blocks, and the position of each entry.
 
     Attributes
     ----------
-    n, nnz : size, and places of all panels
+    n, nnz : size of the matrix, and number of entries of all panels
     start : array (blocks + 1,)
-        Where each block begins in the order; the last one is the border, if there is one.
-    n_border : rows of the border
+        The first position of each block in the order; the border, if any, is the last block.
+    n_border : number of rows of the border
     """
 
     compiled = False
@@ -57,10 +57,10 @@ class ChainAnalysis(StoredAnalysis):
         self.n, self.indptr, self.indices = n, A.indptr.copy(), A.indices.copy()
         self.order, self.start, self.n_border = order, start, r
         width = np.diff(self.start)
-        inner = width.size - (r > 0)  # blocks of the chain
-        self.below = np.zeros(width.size, dtype=np.int64)  # rows of the next block in each panel
+        inner = width.size - (r > 0)  # number of blocks of the chain
+        self.below = np.zeros(width.size, dtype=np.int64)  # number of rows of the next block in each panel
         self.below[: max(inner - 1, 0)] = width[1:inner]
-        self.rest = np.where(np.arange(width.size) < inner, r, 0)  # rows of the border
+        self.rest = np.where(np.arange(width.size) < inner, r, 0)  # number of rows of the border in each panel
         height = width + self.below + self.rest
         self.panel = np.concatenate([[0], np.cumsum(height * width)])
         self.nnz, self.work = int(self.panel[-1]), float((width * height.astype(np.float64) ** 2).sum() / 2.0)
@@ -86,7 +86,7 @@ class ChainAnalysis(StoredAnalysis):
         return [x[a:b].reshape(shape) for a, b, shape in zip(edges[:-1], edges[1:], shapes, strict=True)]
 
     def scatter(self, k: int, U: np.ndarray, panels: list[np.ndarray]) -> None:
-        """Subtract U (rows below block k, the same) from the panels that hold these rows."""
+        """Subtract U, a matrix over the rows below block k, from the panels with these rows."""
         b = int(self.below[k])
         if b:
             after = panels[k + 1]
@@ -96,7 +96,7 @@ class ChainAnalysis(StoredAnalysis):
             panels[-1] -= U[b:, b:]
 
     def gather(self, k: int, panels: list[np.ndarray]) -> np.ndarray:
-        """The symmetric matrix at the rows below block k, from panels whose squares are whole."""
+        """The symmetric matrix at the rows below block k, from panels with full squares."""
         b, r = int(self.below[k]), self.n_border
         if not b or not r:
             return panels[k + 1][:b, :b] if b else panels[-1]
@@ -109,7 +109,7 @@ class ChainAnalysis(StoredAnalysis):
 
 
 class ChainCholesky(StoredFactorisation):
-    """A = L L' by a chain of blocks."""
+    """A = L L' as a chain of blocks."""
 
     symbolic: ChainAnalysis
 
@@ -155,14 +155,14 @@ class ChainCholesky(StoredFactorisation):
         return out
 
     def _below(self, k: int, F: np.ndarray) -> list[tuple[slice, np.ndarray]]:
-        """The rows below block k in the order, with L21 there."""
+        """The rows below block k in the order, with L21 at these rows."""
         S, w = self.symbolic, F.shape[1]
         b, after = int(S.below[k]), int(S.start[k + 1])
         out = [(slice(after, after + b), F[w : w + b])] if b else []
         return out + ([(slice(self.n - S.n_border, self.n), F[w + b :])] if S.rest[k] else [])
 
     def _invert(self, z: np.ndarray) -> None:
-        """A^-1 as panels, with A11^-1 and Y of each panel beside it."""
+        """A^-1 as panels; A11^-1 and Y of each panel are stored as well."""
         S, self._y = self.symbolic, np.empty(self.symbolic.nnz)
         Z, kept, L = S.panels(z), S.panels(self._y), S.panels(self._x)
         for k in range(len(L) - 1, -1, -1):
@@ -205,7 +205,7 @@ class ChainCholesky(StoredFactorisation):
 
 
 def find_chain(A: Any) -> ChainAnalysis | None:
-    """The chain of A, a canonical symmetric csc array with both triangles; None where another backend is faster."""
+    """The chain of A, a canonical symmetric csc array with both triangles; None if another backend is faster."""
     n = A.shape[0]
     whole = ChainAnalysis(A, np.arange(n), np.array([0, n]), 0) if n <= ONE_BLOCK else None
     if n <= WHOLE or n > gates.CHAIN_ROWS:
@@ -223,14 +223,14 @@ def find_chain(A: Any) -> ChainAnalysis | None:
 
 
 def _blocks(A: Any) -> tuple[np.ndarray, list[int]]:
-    """An order of A, a symmetric csr array, and where its blocks begin: each holds the neighbours of the one before."""
+    """An order of A, a symmetric csr array, and where blocks begin; a block has the neighbours of the previous one."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     n = A.shape[0]
     order = reverse_cuthill_mckee(A, symmetric_mode=True)
     place = np.empty(n, dtype=np.int64)
     place[order] = np.arange(n)
-    furthest = np.zeros(n, dtype=np.int64)  # the last neighbour of each in the order
+    furthest = np.zeros(n, dtype=np.int64)  # the last neighbour of each column in the order
     np.maximum.at(furthest, np.repeat(place, np.diff(A.indptr)), place[A.indices])
     furthest = np.maximum.accumulate(furthest)
     start = [0, min(BLOCK, n)]

@@ -1,10 +1,10 @@
-"""``@compiled``: a loop in Python made machine code by numba, kept on disk wherever a folder can be written.
+"""``@compiled``: a Python loop compiled by numba, with a cache on disk if a folder is writable.
 
-numba keeps what it compiled beside the source or in the user's cache folder, and raises where it can write to neither:
-in a container with a read-only home, on a cluster's shared installation. Here a folder of the user's own among the
-temporary files comes next, and after it nowhere, so that every process compiles anew. A cache that cannot be read or
-written never ends a fit. A compilation that takes longer than two seconds is said once, as a warning of the logger
-"fenchel".
+numba stores compiled code next to the source or in the user's cache folder, and raises an error if neither is writable:
+in a container with a read-only home, or in a shared installation on a cluster. In that case this module uses a folder
+of the user among the temporary files, and if that fails no cache, so that each process compiles again. A cache that
+cannot be read or written never ends a fit. A compilation that takes more than two seconds is reported once, as a
+warning of the logger "fenchel".
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from numba.core import caching, event
 from .arrays import ArrayLike
 
 config: Any = numba.config
-_SILENT = 2.0  # seconds of compiling before it is said
+_SILENT = 2.0  # seconds of compilation before a warning
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """``numba.njit`` with a cache, without the interpreter's lock: ``@compiled`` or ``@compiled(fastmath=True)``."""
+    """``numba.njit`` with a cache and without Python's global lock: ``@compiled`` or ``@compiled(fastmath=True)``."""
     if function is None:
         return lambda function: compiled(function, **options)
     out = numba.njit(**{"nogil": True, **options})(function)
-    if hasattr(out, "enable_caching"):  # with NUMBA_DISABLE_JIT=1 it is the function itself
+    if hasattr(out, "enable_caching"):  # with NUMBA_DISABLE_JIT=1 it is the Python function
         cache = _cache_of(function)
         if cache is not None:
             out._cache = cache
@@ -41,13 +41,13 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 def called_by_loops(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """``@compiled`` for what only compiled loops call: its entry from Python is not compiled."""
+    """``@compiled`` for functions that only compiled loops call; no entry from Python is compiled."""
     return compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
 
 # -- where the machine code is kept ----------------------------------------------------------------------
 class _Cache(caching.FunctionCache):
-    """numba's, but for files that cannot be read or written: root's, broken ones, a full disk."""
+    """numba's cache, which ignores files that cannot be read or written: wrong owner, broken files, full disk."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -65,7 +65,7 @@ class _Cache(caching.FunctionCache):
 def _cache_of(function: Callable[..., Any]) -> _Cache | None:
     try:
         return _Cache(function)
-    except RuntimeError:  # "cannot cache function": no folder that numba looks for can be written
+    except RuntimeError:  # "cannot cache function": none of numba's folders is writable
         folder = _own_folder()
     if folder is None:
         return None
@@ -75,20 +75,20 @@ def _cache_of(function: Callable[..., Any]) -> _Cache | None:
     except RuntimeError:
         return None
     finally:
-        config.CACHE_DIR = before  # other libraries keep their own
+        config.CACHE_DIR = before  # other libraries keep their setting
 
 
 def _own_folder() -> str | None:
-    """A folder among the temporary files that only this user can write to: what lies in it is run as code."""
+    """A folder among the temporary files that only this user can write to, since its contents are run as code."""
     try:
-        who = os.getuid() if hasattr(os, "getuid") else ""  # on Windows the temporary files are one user's
+        who = os.getuid() if hasattr(os, "getuid") else ""  # on Windows each user has own temporary files
         folder = os.path.join(tempfile.gettempdir(), f"fenchel-compiled-{who}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError:
         return None
-    mine = who == "" or (found.st_uid == who and not found.st_mode & 0o022)
-    return folder if stat.S_ISDIR(found.st_mode) and mine else None
+    owned = who == "" or (status.st_uid == who and not status.st_mode & 0o022)
+    return folder if stat.S_ISDIR(status.st_mode) and owned else None
 
 
 # -- saying that it takes a while ------------------------------------------------------------------------
@@ -97,17 +97,17 @@ _NOWHERE = "no folder to write to, set NUMBA_CACHE_DIR"
 
 
 def folder(loop: Any = None) -> str | None:
-    """Where the machine code of a loop is kept, of any that was loaded by default; None for nowhere."""
+    """The cache folder of a loop, by default of any loop that was loaded; None without a cache."""
     loop = next(iter(_ours), None) if loop is None else loop
     return getattr(getattr(loop, "_cache", None), "cache_path", None)
 
 
 class _Patience(event.Listener):
-    """Adds up the time numba compiles our functions; it does so under one lock, so threads take turns."""
+    """Adds up the time of numba's compilation of our functions; numba compiles under one lock, one thread at a time."""
 
     def __init__(self) -> None:
-        self.open: list[Any] = []  # the functions being compiled, the outermost first
-        self.began, self.spent, self.said = 0.0, 0.0, False
+        self.open: list[Any] = []  # the functions that are being compiled, outermost first
+        self.began, self.spent, self.warned = 0.0, 0.0, False
 
     def on_start(self, event: Any) -> None:
         if not self.open:
@@ -124,9 +124,9 @@ class _Patience(event.Listener):
             self.spent += took
 
     def _say(self, took: float) -> None:
-        if self.said or self.open[0] not in _ours or self.spent + took < _SILENT:
+        if self.warned or self.open[0] not in _ours or self.spent + took < _SILENT:
             return
-        self.said = True
+        self.warned = True
         kept = f"once: kept in {place}" if (place := folder(self.open[0])) else f"in every process: {_NOWHERE}"
         logging.getLogger("fenchel").warning(
             "fenchel: compiling for this computer takes some seconds, %s. For containers: python -m fenchel.compile",

@@ -1,22 +1,22 @@
-"""A sparse Gaussian held to linear constraints C x = 0, its precision possibly singular on what they fix.
+"""A sparse Gaussian under linear constraints C x = 0; its precision may be singular in constrained directions.
 
-The covariance V is that of N(0, A^-1) given C x = 0. A few constraints over any latents are conditioned on, where only
-A + C' C need be positive definite. What is factorised is A_b = A + delta E E' (E marks one node for each constraint;
-none when A is proper). With U = [E, C'] and K = diag(-delta, kappa), A_b + U K U' = A + kappa C' C, and everything is
-A_b^-1 minus a correction of low rank:
+The covariance V is that of N(0, A^-1) given C x = 0. A small number of constraints over any latents is handled by
+conditioning, for which only A + C' C must be positive definite. The factorised matrix is A_b = A + delta E E'. E marks
+one node for each constraint, and has no columns if A is proper. With U = [E, C'] and K = diag(-delta, kappa),
+A_b + U K U' = A + kappa C' C, and all results are A_b^-1 minus a correction of low rank:
 
     V = A_b^-1 - G H G',   G = A_b^-1 U,   M = (K^-1 + U' G)^-1,   H = M + T R^-1 T'
     T = I_C - M (U' G)_C,  R = C (A + kappa C' C)^-1 C',   log|.| = log|A_b| + log|I + K U' G| + log|R|
 
-This log-determinant is that of A on what C leaves free, for any delta and kappa; nothing is made proper by a jitter.
+This log-determinant is that of A on the null space of C, for any delta and kappa; there is no jitter.
 
-Thousands of constraints over few latents each are eliminated by a sparse basis B of what they leave free, whose columns
-touch few latents near each other in the graph of A (``constraint_bases.py``):
+Thousands of constraints over few latents each are eliminated by a sparse basis B of the null space of C. Each of its
+columns involves few latents, which are near each other in the graph of A (``constraint_bases.py``):
 
     x = B w,   V = B (B' A B)^-1 B',   log|B' A B|,   C B = 0
 
-With T_B the sparse map from the entries of A to those of B' A B, the entries of V on the pattern of A are T_B' z, z the
-selected inverse.
+With T_B the sparse map from the entries of A to those of B' A B, the entries of V on the pattern of A are T_B' z, where
+z is the selected inverse.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from .arrays import ArrayLike
 from .factorisation import Analysis, Factorisation, analyse, checked_columns
 from .row_pairs import DesignRows, ordered_pairs, places_in
 
-_ENTRIES = 2048  # of the pattern, corrected at a time: what stays in cache
+_ENTRIES = 2048  # entries of the pattern corrected at a time, within the cache
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """Linear constraints of L latents.
+    """Linear constraints on L latents.
 
     Attributes
     ----------
     C : array (k, L)
-        Those that are conditioned on.
+        The constraints handled by conditioning.
     nodes : array (k,) or (0,)
-        Where a singular matrix has ``scale`` added to its diagonal so that it can be factorised.
+        The nodes at which ``scale`` is added to the diagonal of a singular matrix before its factorisation.
     scale : float
-        Of the entries of that matrix: delta and kappa.
+        The scale of the entries of that matrix, for delta and kappa.
     basis : csr array (L, r) or None
-        Of what further constraints leave free, many and small ones.
+        A basis of the null space of the other constraints, which are many and small.
     given : csr array, optional
-        All of them, as rows of length 1.
+        All constraints, as rows of length 1.
     """
 
     C: np.ndarray
@@ -61,7 +61,7 @@ class Constraint:
     given: Any = None
 
     def repeated(self, copies: int) -> Constraint:
-        """The same of so many copies of the latents side by side."""
+        """The same constraints on each of several copies of the latents."""
         L, eye = self.C.shape[1], np.eye(copies)
         nodes = (L * np.arange(copies)[:, None] + self.nodes).ravel()
         basis = None if self.basis is None else sp.kron(sp.eye_array(copies), self.basis, "csr")
@@ -69,23 +69,23 @@ class Constraint:
 
     @property
     def n_free(self) -> int:
-        """The dimension that they leave free."""
+        """The dimension of the null space of all constraints."""
         return int((self.C.shape[1] if self.basis is None else self.basis.shape[1]) - len(self.C))
 
     def within(self, nodes: np.ndarray) -> Constraint:
-        """What holds these latents, which no constraint joins to others."""
+        """The constraints on these latents, which no constraint joins to others."""
         C, here = self.C[:, nodes], np.isin(self.nodes, nodes)
         basis = self.basis
         if basis is not None:
             basis = sp.csr_array(basis[nodes])
             basis = sp.csr_array(basis[:, np.flatnonzero(np.bincount(basis.indices, minlength=basis.shape[1]))])
             basis.sort_indices()
-            basis = None if basis.shape[0] == basis.shape[1] else basis  # nothing of these is held by it
+            basis = None if basis.shape[0] == basis.shape[1] else basis  # none of these latents is constrained by it
         place = np.searchsorted(nodes, self.nodes[here])
         return replace(self, C=C[np.abs(C).sum(axis=1) > 0.0], nodes=place, basis=basis)
 
     def links(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Pairs of latents that constraints join: each with the first one of its constraint or column of the basis."""
+        """Pairs of latents joined by constraints: each latent with the first of its constraint or basis column."""
         out = []
         for C in (self.C, *([] if self.basis is None else [self.basis.T])):
             rows = sp.csr_array(C)
@@ -96,7 +96,7 @@ class Constraint:
 
 
 class HeldAnalysis(Analysis):
-    """The analysis of A under constraints, by that of another matrix: its cost is that one's."""
+    """The analysis of A under constraints, through the analysis of another matrix, whose cost it has."""
 
     def __init__(self, A: Any, inner: Analysis) -> None:
         self.n, self.indptr, self.indices = A.shape[0], A.indptr.copy(), A.indices.copy()
@@ -104,14 +104,14 @@ class HeldAnalysis(Analysis):
 
 
 class ConditionedAnalysis(HeldAnalysis):
-    """Factors of A are conditioned on C x = 0."""
+    """An analysis whose factors of A are conditioned on C x = 0."""
 
     def __init__(self, A: Any, constraint: Constraint) -> None:
         super().__init__(A, analyse(A, replace(constraint, C=constraint.C[:0])))
         self.constraint = constraint
 
     def with_nodes(self, nodes: np.ndarray) -> ConditionedAnalysis:
-        """The same for matrices that are singular, which are made regular at these nodes."""
+        """The same analysis for singular matrices, which are made regular at these nodes."""
         out = copy.copy(self)
         out.constraint = replace(self.constraint, nodes=nodes)
         return out
@@ -128,12 +128,12 @@ class ConditionedAnalysis(HeldAnalysis):
 
 
 class ConditionedCholesky(Factorisation):
-    """A ``Factorisation`` conditioned on a few constraints.
+    """A ``Factorisation`` conditioned on a small number of constraints.
 
     Parameters
     ----------
     base : Factorisation
-        Of A + delta E E'.
+        The factorisation of A + delta E E'.
     U : array (n, m)
         [E, C']; the last ``n_constraints`` columns are C'.
     K : array (m,)
@@ -144,7 +144,7 @@ class ConditionedCholesky(Factorisation):
         self.symbolic, self.base, self.U, self.n = symbolic, base, U, base.n
         self._C = U[:, U.shape[1] - n_constraints :]
         alone = np.count_nonzero(self._C, axis=0) == 1
-        self._pinned = np.flatnonzero(self._C[:, alone].any(axis=1))  # held at 0 by a constraint of their own
+        self._pinned = np.flatnonzero(self._C[:, alone].any(axis=1))  # latents fixed at 0 by a constraint
         self._project = np.linalg.inv(self._C.T @ self._C)
         self.G = base.solve(U)
         self._UG = U.T @ self.G
@@ -164,43 +164,43 @@ class ConditionedCholesky(Factorisation):
 
     @property
     def log_det_rounding(self) -> float:  # type: ignore[override]
-        """That of the base."""
+        """The rounding error of the base factorisation."""
         return self.base.log_det_rounding
 
     def _correct(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
         return x - self.G @ (self.H @ (self.G.T @ b))
 
     def _projected(self, x: np.ndarray) -> np.ndarray:
-        """x without its part along the constraints, on which V vanishes: there A_b^-1 is large and only cancels."""
+        """x without its part along the constraints, where V is 0 and A_b^-1 large, so that only rounding remains."""
         x = x - self._C @ (self._project @ (self._C.T @ x))
         x[self._pinned] = 0.0
         return x
 
     def solve(self, b: ArrayLike) -> np.ndarray:
-        """V b."""
+        """The product V b."""
         b = self._projected(np.asarray(b, dtype=np.float64))
         return self._projected(self._correct(self.base.solve(b), b))
 
     def row_variances(self, rows: DesignRows) -> np.ndarray:
-        if self._pinned.size:  # entry by entry, where those that are 0 can be
+        if self._pinned.size:  # by entries, so that latents fixed at 0 have exactly 0
             return super().row_variances(rows)
         WG = rows.W @ self.G
         return rows.products.T @ self.base.inverse_data() - np.sum((WG @ self.H) * WG, axis=1)
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag V."""
+        """The diagonal of V."""
         out = self.base.inverse_diagonal() - np.sum((self.G @ self.H) * self.G, axis=1)
         out[self._pinned] = 0.0
         return out
 
     def inverse_data(self) -> np.ndarray:
-        """V on the pattern."""
+        """The entries of V on the pattern."""
         return self._cleared(self._minus_products(np.array(self.base.inverse_data()), self.G @ self.H))
 
     def _minus_products(self, out: np.ndarray, N: np.ndarray, both: bool = False) -> np.ndarray:
-        """``out`` less N G' on the pattern, and less G N' if both are meant."""
+        """``out`` minus N G' on the pattern; with ``both`` also minus G N'."""
         rows, columns = self.symbolic.indices, self.symbolic.columns
-        for a in range(0, out.size, _ENTRIES):  # what stays in cache
+        for a in range(0, out.size, _ENTRIES):  # blocks that fit in the cache
             i, j = rows[a : a + _ENTRIES], columns[a : a + _ENTRIES]
             out[a : a + _ENTRIES] -= np.einsum("ij,ij->i", N[i], self.G[j])
             if both:
@@ -208,14 +208,14 @@ class ConditionedCholesky(Factorisation):
         return out
 
     def _cleared(self, out: np.ndarray) -> np.ndarray:
-        """Values on the pattern, 0 at what a constraint of its own holds."""
+        """Values on the pattern, with zeros for latents that are fixed at 0."""
         if self._pinned.size:
-            held = np.isin(np.arange(self.n), self._pinned)
-            out[held[self.symbolic.indices] | held[self.symbolic.columns]] = 0.0
+            fixed = np.isin(np.arange(self.n), self._pinned)
+            out[fixed[self.symbolic.indices] | fixed[self.symbolic.columns]] = 0.0
         return out
 
     def sandwich(self, data: np.ndarray) -> np.ndarray:
-        """V E V on the pattern, E by its values there: with F = A_b^-1 E G, M = H G' E G H and N = F H - G M / 2,
+        """V E V on the pattern, from E's values there. With F = A_b^-1 E G, M = H G' E G H and N = F H - G M / 2,
 
         V E V = A_b^-1 E A_b^-1 - N G' - G N'.
         """
@@ -226,22 +226,22 @@ class ConditionedCholesky(Factorisation):
         return self._cleared(self._minus_products(self.base.sandwich(data), N, both=True))
 
     def sample(self, noise: ArrayLike) -> np.ndarray:
-        """Draws with covariance V from standard normal noise (n, k), by conditioning draws of the base."""
+        """Draws with covariance V from standard normal noise (n, k), obtained by conditioning draws of the base."""
         x = self.base.sample(noise)
         columns = x.reshape(self.n, -1)
         U, G, UG, H = self._independent()
         inverse = np.linalg.inv(UG)
         values, vectors = np.linalg.eigh((inverse + inverse.T) / 2 - H)
-        values = np.where(values > 1e-12 * np.abs(values).max(), values, 0.0)  # what the constraints fix does not move
+        values = np.where(values > 1e-12 * np.abs(values).max(), values, 0.0)  # constrained directions do not vary
         root = vectors * np.sqrt(values)
-        # the part of x outside span(G) is right already and independent of U'x, whose own randomness, made standard
-        # normal by its Cholesky factor, redraws the part inside
+        # the part of x outside span(G) is correct and independent of U'x, whose variation, standardised by its Cholesky
+        # factor, serves as noise for a new draw of the part inside
         seen = U.T @ columns
         fresh = np.linalg.solve(np.linalg.cholesky((UG + UG.T) / 2), seen)
         return self._projected(columns - G @ (inverse @ seen) + G @ (root @ fresh)).reshape(x.shape)
 
     def _independent(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """U, G, U'G and H with columns of U that say the same (a pinned node's own and its constraint's) only once."""
+        """U, G, U'G and H without duplicate columns of U, such as a pinned node's own column and its constraint's."""
         _, R, order = scipy.linalg.qr(self.U, mode="economic", pivoting=True)
         size = np.abs(np.diag(R))
         keep = np.sort(order[: int((size > 1e-10 * size[0]).sum())])
@@ -252,7 +252,7 @@ class ConditionedCholesky(Factorisation):
 
 
 class BasisAnalysis(HeldAnalysis):
-    """Factors of A are those of B' A B, which answer in x = B w."""
+    """An analysis whose factors are those of B' A B, for x = B w."""
 
     def __init__(self, A: Any, basis: Any) -> None:
         self.basis = basis
@@ -264,7 +264,7 @@ class BasisAnalysis(HeldAnalysis):
         self.map = self._products(inner, self.columns)
 
     def _products(self, inner: Any, columns: np.ndarray) -> Any:
-        """T_B: entry (i, j) of A goes to (a, b) of B' A B times B_ia B_jb, for all a and b that i and j touch."""
+        """T_B: entry (i, j) of A contributes B_ia B_jb times itself to entry (a, b) of B' A B, for all a and b."""
         basis = self.basis
         start, count = basis.indptr, np.diff(basis.indptr)
         ends = (start[self.indices], count[self.indices], start[columns], count[columns])
@@ -278,7 +278,7 @@ class BasisAnalysis(HeldAnalysis):
 
 
 class BasisCholesky(Factorisation):
-    """A ``Factorisation`` of B' A B that answers in x = B w."""
+    """The covariance of x = B w from a ``Factorisation`` of B' A B."""
 
     def __init__(self, symbolic: BasisAnalysis, inner: Factorisation) -> None:
         self.symbolic, self.inner, self.n = symbolic, inner, symbolic.n
@@ -290,20 +290,20 @@ class BasisCholesky(Factorisation):
         return self.inner.log_det_rounding
 
     def solve(self, b: ArrayLike) -> np.ndarray:
-        """V b for b (n,) or (n, k)."""
+        """The product V b for b (n,) or (n, k)."""
         B = self.symbolic.basis
         return (B @ self.inner.solve(B.T @ checked_columns(b, self.n))).reshape(np.shape(b))
 
     def sample(self, noise: ArrayLike) -> np.ndarray:
-        """Draws with covariance V from standard normal noise (n,) or (n, k), of which some is not needed."""
+        """Draws with covariance V from standard normal noise (n,) or (n, k), of which some is not used."""
         B = self.symbolic.basis
         return (B @ self.inner.sample(checked_columns(noise, self.n)[: B.shape[1]])).reshape(np.shape(noise))
 
     def inverse_data(self) -> np.ndarray:
-        """V on the pattern."""
+        """The entries of V on the pattern."""
         return np.asarray(self.symbolic.map.T @ self.inner.inverse_data())
 
     def sandwich(self, data: np.ndarray) -> np.ndarray:
-        """V E V on the pattern, E by its values there."""
+        """V E V on the pattern, from E's values there."""
         T = self.symbolic.map
         return np.asarray(T.T @ self.inner.sandwich(T @ data))

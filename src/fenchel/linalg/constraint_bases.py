@@ -1,13 +1,14 @@
-"""Sparse bases of what linear constraints leave free: C B = 0, each column of B over few latents next to each other.
+"""Sparse bases B of the null space of linear constraints, C B = 0; each column involves a few neighbouring latents.
 
-Constraints that share no latent with any other are eliminated one by one, several over the same latents together:
+Constraints without common latents are eliminated separately, and several over the same latents together:
 
-    small     c' x = 0 over a few latents       x_m = -sum_{j != m} c_j x_j / c_m for the heaviest of them
-    chain     any k over latents in a row       the null vectors of k + 1 neighbours: differences where they sum to zero
+    small     c' x = 0 over a few latents       x_m = -sum_{j != m} c_j x_j / c_m, where |c_m| is largest
+    chain     any k over consecutive latents    null vectors of k + 1 neighbours: differences for a sum of zero
     tree      c' x = 0 over a connected graph   e_i / c_i - e_j / c_j along the edges of a spanning tree
 
-x = B w is then local in the graph that the latents have, and B' A B nearly as sparse as A. A long chain makes w an
-integral of x, whose scale grows with its length: it is cut into pieces, and what joins them has columns over all of it.
+x = B w is then local in the graph of the latents, and B' A B nearly as sparse as A. In a long chain w is an integral of
+x, whose scale grows with the length. The chain is therefore cut into pieces, and the columns of B that join them
+involve all latents of the chain.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-_SMALL = 8  # latents of a constraint that may as well be joined to each other
-_LOCAL = 64  # the same, where nothing is known of a graph
-_MANY = 32  # constraints that conditioning carries without being felt
-_TREES = 64  # sums over maps: differences along a tree fill a factor, so that conditioning carries more of them
-_RARE = 4  # constraints of one shape that are not worth a basis
-_WORST = 150.0  # condition number that a basis may have: its square multiplies that of the precision
-_WIDEST = 400  # latents over which a dense basis is made, where no sparse one is good enough
-_DENSE = 2**20  # entries of constraints that are kept as a plain array
+_SMALL = 8  # most latents of a constraint that may all become neighbours
+_LOCAL = 64  # the same if the graph is not known
+_MANY = 32  # number of constraints for which conditioning costs little
+_TREES = 64  # the same for sums over maps, where differences along a tree fill the factor
+_RARE = 4  # number of constraints of one shape that are not worth a basis
+_WORST = 150.0  # largest condition number of a basis, whose square multiplies that of the precision
+_WIDEST = 400  # most latents of a dense basis, used if no sparse one is well conditioned
+_DENSE = 2**20  # most entries of constraints that are stored as a dense array
 
 
 def constraint_rows(C: Any) -> Any:
-    """C (k, n) as a plain array, or as a csr array where that would be large."""
+    """C (k, n) as a dense array, or as a csr array if it is large."""
     if C.shape[0] * C.shape[1] > _DENSE:
         return sp.csr_array(C)
     return C.toarray() if sp.issparse(C) else np.asarray(C)
 
 
 def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
-    """B (L, r) of the constraints among the rows of C (k, L) that have a sparse one, None where they are few.
+    """A sparse basis B (L, r) for those rows of C (k, L) that have one, or None if these are few; and the other rows.
 
-    ``graph`` (L, L), scipy sparse, has entries where latents are neighbours. The constraints left come second.
+    ``graph`` (L, L), scipy sparse, has an entry for each pair of neighbouring latents.
     """
     C = sp.csr_array(C)
     C.eliminate_zeros()
@@ -48,7 +49,7 @@ def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
         return None, C.toarray()
     inner = _inner(graph, groups, C.shape[1])
     known: dict[Any, sp.coo_array | None] = {}
-    found, taken = [], np.zeros(C.shape[0], dtype=bool)
+    bases, taken = [], np.zeros(C.shape[0], dtype=bool)
     for number, (rows, nodes) in enumerate(groups):
         values = C[rows][:, nodes].toarray() if len(rows) > 1 else C.data[C.indptr[rows[0]] : C.indptr[rows[0] + 1]]
         values = values.reshape(len(rows), -1)
@@ -58,18 +59,18 @@ def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
             known[key] = local_basis(values, edges)
         basis = known[key]
         if basis is not None:
-            found.append((rows, nodes, basis, edges is not None and _is_tree(values, edges)))
-    if sum(tree for *_, tree in found) <= _TREES:
-        found = [each for each in found if not each[-1]]
-    for rows, *_ in found:
+            bases.append((rows, nodes, basis, edges is not None and _is_tree(values, edges)))
+    if sum(tree for *_, tree in bases) <= _TREES:
+        bases = [each for each in bases if not each[-1]]
+    for rows, *_ in bases:
         taken[rows] = True
     if taken.sum() <= _MANY:
         return None, C.toarray()
-    return _assembled([(nodes, basis) for _, nodes, basis, _ in found], C.shape[1]), C[~taken].toarray()
+    return _assembled([(nodes, basis) for _, nodes, basis, _ in bases], C.shape[1]), C[~taken].toarray()
 
 
 def _apart(C: Any) -> list[tuple[list[int], np.ndarray]]:
-    """Rows that share latents with each other only, and those latents: short rows first, what joins two groups not."""
+    """Groups of rows with common latents, and these latents: short rows first, without rows that join two groups."""
     owner, groups = np.full(C.shape[1], -1), []
     for row in np.argsort(np.diff(C.indptr), kind="stable"):
         nodes = C.indices[C.indptr[row] : C.indptr[row + 1]]
@@ -86,7 +87,7 @@ def _apart(C: Any) -> list[tuple[list[int], np.ndarray]]:
 
 
 def _common(groups: list[tuple[list[int], np.ndarray]]) -> list[tuple[list[int], np.ndarray]]:
-    """Without a few that are wide and of a shape that hardly any other has: a map's level, which costs less held so."""
+    """Without a few wide groups of rare shape, such as the level of a map, for which conditioning costs less."""
     shapes = Counter((len(rows), nodes.size) for rows, nodes in groups)
     budget, out = _MANY // 2, []
     for rows, nodes in sorted(groups, key=lambda group: -group[1].size):
@@ -97,7 +98,7 @@ def _common(groups: list[tuple[list[int], np.ndarray]]) -> list[tuple[list[int],
 
 
 def _inner(graph: Any, groups: list[tuple[list[int], np.ndarray]], n: int) -> Any:
-    """number of a group -> the edges (m, 2) among its latents, numbered within it."""
+    """For the number of each group, the edges (m, 2) among its latents, numbered within the group."""
     if graph is None:
         return None
     owner, place = np.full(n, -1), np.zeros(n, dtype=np.int64)
@@ -113,12 +114,12 @@ def _inner(graph: Any, groups: list[tuple[list[int], np.ndarray]], n: int) -> An
     return lambda number: edges[first[number] : first[number + 1]]
 
 
-def _assembled(found: list[tuple[np.ndarray, sp.coo_array]], n: int) -> sp.csr_array:
-    """The basis of all latents: those of no constraint are themselves."""
-    held = np.concatenate([nodes for nodes, _ in found])
-    free = np.setdiff1d(np.arange(n), held)
+def _assembled(bases: list[tuple[np.ndarray, sp.coo_array]], n: int) -> sp.csr_array:
+    """The basis of all latents; unconstrained latents are their own columns."""
+    constrained = np.concatenate([nodes for nodes, _ in bases])
+    free = np.setdiff1d(np.arange(n), constrained)
     rows, columns, values, at = [free], [np.arange(free.size)], [np.ones(free.size)], free.size
-    for nodes, basis in found:
+    for nodes, basis in bases:
         i, j = basis.coords
         rows.append(nodes[i])
         columns.append(at + j)
@@ -132,25 +133,25 @@ def _assembled(found: list[tuple[np.ndarray, sp.coo_array]], n: int) -> sp.csr_a
 
 # -- the latents of one group ----------------------------------------------------------------------------------
 def local_basis(C: np.ndarray, edges: np.ndarray | None) -> sp.coo_array | None:
-    """(n, n - k) of constraints C (k, n) over latents with these edges; None where there is none that is sparse."""
+    """A basis (n, n - k) of constraints C (k, n) over latents with these edges; None if no sparse one exists."""
     k, n = C.shape
     if k == 1 and n <= (_LOCAL if edges is None else _SMALL):
         return sp.coo_array(_heaviest_out(C[0]))
     if edges is None or (k > 1 and np.linalg.matrix_rank(C) < k):
         return None
     if not _is_tree(C, edges):
-        found = chain_basis(C) if _is_chain(k, edges) else None
-        return None if found is None else sp.coo_array(found)
+        basis = chain_basis(C) if _is_chain(k, edges) else None
+        return None if basis is None else sp.coo_array(basis)
     return tree_basis(C[0], edges)
 
 
 def _is_chain(k: int, edges: np.ndarray) -> bool:
-    """Whether neighbours are near each other in their order."""
+    """Whether neighbours are close in the order of the latents."""
     return bool(np.abs(edges[:, 0] - edges[:, 1]).max(initial=0) <= 2 * k + 1)
 
 
 def _is_tree(C: np.ndarray, edges: np.ndarray) -> bool:
-    """Whether one sum over a map is held, by differences along a spanning tree."""
+    """Whether the constraint is one sum over a map, handled by differences along a spanning tree."""
     return C.shape[0] == 1 and C.shape[1] > _SMALL and not _is_chain(1, edges)
 
 
@@ -162,7 +163,7 @@ def _heaviest_out(c: np.ndarray) -> np.ndarray:
 
 
 def chain_basis(C: np.ndarray) -> np.ndarray | None:
-    """By null vectors of neighbours, in as few pieces as make it well conditioned; a dense one where none is."""
+    """From null vectors of neighbours, in as few pieces as conditioning allows; else a dense basis."""
     k, n = C.shape
     pieces = 1
     while n >= 2 * (k + 1) * pieces:
@@ -175,7 +176,7 @@ def chain_basis(C: np.ndarray) -> np.ndarray | None:
 
 
 def _in_pieces(C: np.ndarray, pieces: list[np.ndarray]) -> np.ndarray:
-    """Null vectors within each piece, and combinations of what they leave there that the constraints leave free."""
+    """Null vectors within each piece, and combinations between pieces that satisfy the constraints."""
     n = C.shape[1]
     inside: list[np.ndarray] = []
     outside: list[np.ndarray] = []
@@ -184,12 +185,12 @@ def _in_pieces(C: np.ndarray, pieces: list[np.ndarray]) -> np.ndarray:
             B = np.zeros((n, part.shape[1]))
             B[nodes] = part
             into.append(B)
-    rest = np.hstack(outside)
-    return np.hstack([*inside, rest @ scipy.linalg.null_space(C @ rest)])
+    remaining = np.hstack(outside)
+    return np.hstack([*inside, remaining @ scipy.linalg.null_space(C @ remaining)])
 
 
 def _neighbouring(C: np.ndarray) -> np.ndarray:
-    """Null vectors of C (k, n): each column of C by as few of those before it as it depends on."""
+    """Null vectors of C (k, n): each column of C as a combination of the fewest preceding columns."""
     scale, out = np.abs(C).max(axis=0, initial=0.0), []
     for j in range(C.shape[1]):
         for i in range(j, -1, -1):
@@ -204,7 +205,7 @@ def _neighbouring(C: np.ndarray) -> np.ndarray:
 
 
 def tree_basis(c: np.ndarray, edges: np.ndarray) -> sp.coo_array:
-    """Differences along a spanning tree, its parts, if it has several, in a row."""
+    """Differences along a spanning tree; several trees are joined in a row."""
     n = c.size
     graph = sp.csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n, n))
     count, label = sp.csgraph.connected_components(graph, directed=False)

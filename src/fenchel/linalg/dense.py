@@ -1,15 +1,14 @@
-"""Dense symmetric factorisations behind one small shim.
+"""Dense symmetric factorisations for numpy and other array libraries.
 
-numpy arrays run on LAPACK in place (scipy has no public in-place trtri and lauum, hence the raw calls);
-torch, cupy and other array-API arrays stay where they live, in place too (``device_blocks.py``). The convention
-throughout: a symmetric or triangular matrix is valid in its *lower* triangle only, what stands above the diagonal is
-arbitrary.
+numpy arrays use LAPACK in place (scipy has no public in-place trtri and lauum, hence the low-level calls). Arrays of
+torch, cupy and other array-API libraries stay on their device and are also changed in place (``device_blocks.py``). A
+symmetric or triangular matrix is always stored in its *lower* triangle; entries above the diagonal are arbitrary.
 
     cholesky(A)             A = L L'                 1/3 N^3 flops
     triangular_inverse(L)   L^-1                     1/3
     inverse_from(Linv)      A^-1 = L^-T L^-1         1/3
 
-A C-ordered matrix is the transpose of what Fortran sees, so LAPACK is told "upper" where we say "lower".
+A C-ordered matrix is the transpose of what Fortran sees, so LAPACK gets "upper" for our lower triangles.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from .machine import note, one_thread
 
 
 class NotPositiveDefinite(ArithmeticError):
-    """A Cholesky factorisation met a pivot that is not positive."""
+    """Raised when a Cholesky factorisation meets a pivot that is not positive."""
 
 
-QR_ENTRIES = 1_000_000  # entries of X up to which ``root_by_rows`` is taken: it costs four products X' X, and a copy
-_BLOCK = 32768  # entries an elementwise block may hold: it and its operands stay in cache
+QR_ENTRIES = 1_000_000  # most entries of X for ``root_by_rows``, which costs four products X' X and a copy
+_BLOCK = 32768  # entries of a block for elementwise work, so that it and its operands fit in the cache
 
 
 @lru_cache(maxsize=64)
 def _row_blocks(n: int) -> tuple[tuple[int, int], ...]:
-    """Row ranges (i0, i1) that cover the lower triangle in pieces of at most about _BLOCK entries."""
+    """Row ranges (i0, i1) that divide the lower triangle into blocks of about _BLOCK entries or fewer."""
     out, i0 = [], 0
     while i0 < n:
         i1 = min(n, i0 + max(4, _BLOCK // max(i0 + 1, 256)))
@@ -45,12 +44,12 @@ def _row_blocks(n: int) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=8)
 def _lower(n: int) -> np.ndarray:
-    """True on and below the diagonal, for a small n."""
+    """A mask that is True on and below the diagonal, for a small n."""
     return np.tri(n, dtype=bool)
 
 
 def empty_square(n: int, like: Array) -> Array:
-    """An N x N matrix to be filled."""
+    """An uninitialised N x N matrix."""
     if is_numpy(like):
         return np.empty((n, n))
     xp = namespace(like)
@@ -58,7 +57,7 @@ def empty_square(n: int, like: Array) -> Array:
 
 
 def cholesky(A: Array) -> Array:
-    """L of A = L L', in the memory of A for numpy and torch. Raises NotPositiveDefinite."""
+    """L with A = L L', in the memory of A for numpy and torch. Raises NotPositiveDefinite."""
     note(factorisations=1)
     if is_numpy(A):
         from scipy.linalg.lapack import dpotrf
@@ -74,8 +73,8 @@ def cholesky(A: Array) -> Array:
         return L
     xp = namespace(A)
     try:
-        L = xp.linalg.cholesky(A)  # reads the lower triangle only, in every library there is
-    except Exception as error:  # every library has its own class for this
+        L = xp.linalg.cholesky(A)  # reads only the lower triangle, in every library
+    except Exception as error:  # each library has its own class of error
         raise NotPositiveDefinite(str(error)) from None
     if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
         raise NotPositiveDefinite("a pivot is not positive")
@@ -83,7 +82,7 @@ def cholesky(A: Array) -> Array:
 
 
 def log_det(L: Array) -> float:
-    """log |L L'|."""
+    """The log determinant log |L L'|."""
     if is_numpy(L):
         return 2.0 * float(np.log(np.diagonal(L)).sum())
     xp = namespace(L)
@@ -112,7 +111,7 @@ def inverse_from(Linv: Array) -> Array:
 
 
 def solve_lower(L: Array, b: Array, transposed: bool = False) -> Array:
-    """L^-1 b, or L^-T b. b: (N,) or (N, M)."""
+    """L^-1 b or L^-T b for b (N,) or (N, M)."""
     if is_numpy(L):
         from scipy.linalg.lapack import dtrtrs
 
@@ -127,7 +126,7 @@ def solve_cholesky(L: Array, b: Array) -> Array:
 
 
 def multiply_lower(T: Array, b: Array, transposed: bool = False) -> Array:
-    """T b or T' b for a lower-triangular T. b: (N,) or (N, M)."""
+    """T b or T' b for a lower-triangular T and b (N,) or (N, M)."""
     if is_numpy(T):
         from scipy.linalg.blas import dtrmm, dtrmv
 
@@ -139,10 +138,10 @@ def multiply_lower(T: Array, b: Array, transposed: bool = False) -> Array:
 
 
 def multiply_symmetric(A: Array, b: Array) -> Array:
-    """A b for a symmetric A valid in its lower triangle. b: (N,).
+    """A b for a symmetric A stored in its lower triangle, and b (N,).
 
-    Not numpy's ``@``: numpy and scipy carry a BLAS each, and the idle threads of one slow down the other's next
-    factorisation (by 1.7 on two cores), so one library does all of an iteration's work.
+    Not by numpy's ``@``: numpy and scipy each bring a BLAS library, and idle threads of one slow down the next
+    factorisation of the other (by 1.7 on two cores). All work of an iteration therefore uses one library.
     """
     if is_numpy(A):
         from scipy.linalg.blas import dsymv
@@ -152,7 +151,7 @@ def multiply_symmetric(A: Array, b: Array) -> Array:
 
 
 def symmetrised(A: Array) -> Array:
-    """The full matrix of a lower triangle, as a new array."""
+    """The full symmetric matrix from its lower triangle, as a new array."""
     if is_numpy(A):
         if A.shape[0] <= gates.WHOLE_MATRIX:
             return np.where(_lower(A.shape[0]), A, A.T)
@@ -166,7 +165,7 @@ def symmetrised(A: Array) -> Array:
 
 
 def column_squares(T: Array) -> Array:
-    """sum_i T_in^2 of a lower-triangular T: the diagonal of T' T."""
+    """sum_i T_in^2 for a lower-triangular T: the diagonal of T' T."""
     if not is_numpy(T):
         return device_blocks.column_squares(T)
     n = T.shape[0]
@@ -195,8 +194,8 @@ def scaled_plus_identity(S: Array, a: Array, out: Array) -> Array:
 def hadamard_curvature(S: Array, left: Array, right: Array, Binv: Array, u: Array, v: Array, out: Array) -> Array:
     """left_i S_ij right_j + 1/2 u_i v_j Binv_ij^2, lower triangle, into ``out``.
 
-    ``out`` may be Binv itself. The square of the posterior covariance enters Newton's matrix through Binv,
-    whose off-diagonal entries are those of -Lam^1/2 Vt Lam^1/2; the caller writes the diagonal.
+    ``out`` may be Binv itself. The square of the posterior covariance enters Newton's matrix through Binv, whose
+    off-diagonal entries are those of -Lam^1/2 Vt Lam^1/2. The caller sets the diagonal.
     """
     if not (is_numpy(S) and is_numpy(Binv) and is_numpy(out)):
         return device_blocks.hadamard_into(out, S, left, right, Binv, u, v)
@@ -224,7 +223,7 @@ def set_diagonal(A: Array, values: Array) -> Array:
 
 
 def diagonal_of(A: Array) -> Array:
-    """The diagonal, as a new array."""
+    """The diagonal of A, as a new array."""
     return np.diagonal(A).copy() if is_numpy(A) else namespace(A).linalg.diagonal(A)
 
 
@@ -274,7 +273,7 @@ def multiply_hadamard(A: Array, B: Array, b: Array) -> Array:
         n = A.shape[0]
         return device_blocks.multiply_symmetric(n, b, lambda rows, columns: A[rows, columns] * B[rows, columns])
     if A.shape[0] <= gates.WHOLE_MATRIX:
-        with np.errstate(all="ignore"):  # what stands above the diagonal may be anything, and is not read
+        with np.errstate(all="ignore"):  # entries above the diagonal are arbitrary and not used
             return multiply_symmetric(A * B, b)
     from scipy.linalg.blas import dgemv
 
@@ -296,7 +295,7 @@ def multiply_squared(A: Array, b: Array) -> Array:
 
 
 def asymmetry(A: Array) -> float:
-    """max |A - A'|; NaN or inf when an entry is not finite. Tile by tile, so that A' is read in cache."""
+    """max |A - A'|; NaN or inf if an entry is not finite. Computed by tiles, so that A' is read in the cache."""
     if not is_numpy(A):
         return device_blocks.asymmetry(A)
     worst, step = 0.0, 256
@@ -308,9 +307,9 @@ def asymmetry(A: Array) -> float:
 
 
 def is_positive_semidefinite(A: Array, out: Array, eps: float = 2.2e-16) -> bool:
-    """Whether A is a covariance up to rounding: one Cholesky of A + rounding I, in ``out``."""
+    """Whether A is a covariance matrix up to rounding, by a Cholesky factorisation of A + rounding I in ``out``."""
     xp = namespace(A)
-    # how far below zero rounding alone may push an eigenvalue
+    # the size of negative eigenvalues that rounding alone may produce
     shift = 8.0 * A.shape[0] * eps * float(xp.max(xp.linalg.diagonal(A)))
     if shift <= 0.0:
         return shift == 0.0 and not bool(xp.any(A != 0.0))
@@ -328,14 +327,14 @@ def is_positive_semidefinite(A: Array, out: Array, eps: float = 2.2e-16) -> bool
 
 
 def smallest_eigenvalue(A: Array) -> float:
-    """For the error message of a covariance that is not one."""
+    """The smallest eigenvalue, for the error message about a matrix that is no covariance."""
     import scipy.linalg
 
     return float(scipy.linalg.eigvalsh(to_numpy(A), subset_by_index=[0, 0])[0])
 
 
 def semidefinite_root(A: Array) -> Array:
-    """R (N, r) with R R' = A for a positive semidefinite A: Cholesky, or eigenvectors where that fails."""
+    """R (N, r) with R R' = A for a positive semidefinite A: Cholesky, or eigenvectors if that fails."""
     xp = namespace(A)
     try:
         return xp.tril(cholesky(xp.asarray(A, copy=True)))
@@ -357,10 +356,10 @@ def asarray_index(index: np.ndarray, like: Array) -> Array:
 
 
 def root_by_rows(X: np.ndarray, lam: np.ndarray) -> np.ndarray:
-    """L lower triangular with L L' = I + X' diag(lam) X, for X (N, L) and lam (N,) >= 0.
+    """The lower triangular L with L L' = I + X' diag(lam) X, for X (N, L) and lam (N,) >= 0.
 
-    From (Lam^1/2 X; I) = Q R, L = R': no number is squared, so that its errors are eps sqrt(cond), where those of a
-    Cholesky factorisation are eps cond.
+    From (Lam^1/2 X; I) = Q R with L = R'. Since no number is squared, errors are eps sqrt(cond) instead of the eps cond
+    of a Cholesky factorisation.
 
     Examples
     --------

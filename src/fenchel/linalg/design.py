@@ -1,12 +1,11 @@
-"""A design W (R, L): the rows through which latents z are seen, eta = W z + offset, whatever they are made of.
+"""A design W (R, L): the linear predictors are eta = W z + offset, for latents z. W may have any form of storage.
 
-    times      W u                 row_squares    rowsum((W U)^2)           take       fewer rows
-    adjoint    W' a                row_products   rowsum((W Q) o W)         toarray    W itself, where it fits
+    times      W u                 row_squares    rowsum((W U)^2)           take       selected rows
+    adjoint    W' a                row_products   rowsum((W Q) o W)         toarray    W as an array, if it fits
     gram       W' diag(w) W        row_norms      rowsum(W^2 v)             csr        W as a sparse matrix
 
-A prior asks these and nothing else, so that W need not be one array: its rows may be those of an identity, which
-nothing is multiplied by (``Identity``, ``Index``), its columns in other units (``Scaled``), its parts apart
-(``RowBlocks``).
+Priors use only these operations, so that W need not be an array. It may be an identity or select latents, without any
+multiplication (``Identity``, ``Index``), have columns in other units (``Scaled``), or consist of parts (``RowBlocks``).
 Matrices, dense or sparse, here or on a device, are in ``matrix_designs.py``, where ``as_design`` makes a design of
 what a user gives; ``standardized.py`` centres and scales columns.
 """
@@ -25,16 +24,16 @@ import scipy.sparse as sp
 from .arrays import Array, asarray, namespace, to_numpy
 from .dense import asarray_index, diagonal_matrix, diagonal_of
 
-HOST = np.empty(0)  # an array that lives on the host, in numpy
+HOST = np.empty(0)  # an array on the host, in numpy
 
 
 class Design(ABC):
-    """R rows over L latents. Subclass it for rows that live elsewhere: what is not abstract follows from what is."""
+    """R rows over L latents. A subclass for other storage implements the abstract methods; the others follow."""
 
     shape: tuple[int, ...]  # (R, L)
-    like: Array = HOST  # an array that lives where the answers do
-    picks: np.ndarray | None = None  # the latent that each row is, where every row is one latent
-    identity: bool = False  # whether the rows are the latents, in their order
+    like: Array = HOST  # an array in the library and on the device of the results
+    picks: np.ndarray | None = None  # the latent of each row, if every row is one latent
+    identity: bool = False  # whether the rows are the latents in order
 
     @abstractmethod
     def times(self, u: Array) -> Array:
@@ -58,18 +57,18 @@ class Design(ABC):
 
     @abstractmethod
     def take(self, rows: np.ndarray) -> Design:
-        """Some rows, by their numbers."""
+        """The design with selected rows, by their indices."""
 
     @abstractmethod
     def toarray(self) -> Array:
-        """W as one array; of a design that does not fit in one, never asked for."""
+        """W as one array; not called for a design that does not fit."""
 
     def host_rows(self) -> Any:
-        """W in numpy, or in scipy where it is sparse."""
+        """W as a numpy array, or as a scipy matrix if sparse."""
         return np.asarray(to_numpy(self.toarray()))
 
     def row_variances(self, U: Array, Q: Callable[[], Array]) -> Array:
-        """diag(W Q W') for Q = U U', by whichever of the two costs less and loses no digits."""
+        """diag(W Q W') for Q = U U', from U or Q, whichever costs less and loses no digits."""
         return self.row_squares(U)
 
     def row_norms(self, v: Array) -> Array:
@@ -85,11 +84,11 @@ class Design(ABC):
         return self.adjoint(self.adjoint(G).T)
 
     def between(self, weight: Array, other: Design) -> Array:
-        """W' diag(weight) Y for another design Y of the same rows."""
+        """W' diag(weight) Y for another design Y with the same rows."""
         return self.gram(weight) if other is self else self.adjoint(other.toarray() * weight[:, None])
 
     def multiplied_out(self) -> Design:
-        """The same for work in the N x N space of its rows: nothing is left to apply to its columns."""
+        """The same design for computations in the N x N space of rows, with scales of columns applied."""
         return self
 
     def csr(self) -> sp.csr_array:
@@ -97,12 +96,12 @@ class Design(ABC):
         return sp.csr_array(to_numpy(self.toarray()))
 
     def entries(self) -> Iterator[np.ndarray]:
-        """The numbers it was made of, for a check that they are finite."""
+        """The arrays that define the design, to check that they are finite."""
         yield from ()
 
 
 class Identity(Design):
-    """W = I: every latent is its own predictor."""
+    """W = I: each row is one latent."""
 
     def __init__(self, n: int, like: Array = HOST) -> None:
         self.shape, self.like = (n, n), like
@@ -145,7 +144,7 @@ class Identity(Design):
 
 
 class Index(Design):
-    """W = I[index]: row r sees the latent ``index[r]`` of n."""
+    """W = I[index]: row r is the latent ``index[r]`` of n."""
 
     def __init__(self, index: np.ndarray, n: int, like: Array = HOST) -> None:
         self.index, self.shape, self.like = np.asarray(index), (len(index), n), like
@@ -187,7 +186,7 @@ class Index(Design):
 
 
 class Scaled(Design):
-    """W diag(scale): the scale is folded into what meets W, so that W is never copied."""
+    """W diag(scale): other operands are scaled, so that W is not copied."""
 
     def __init__(self, base: Design, scale: Array) -> None:
         self.base, self.scale, self.shape, self.like = base, scale, base.shape, scale
@@ -234,7 +233,7 @@ class Scaled(Design):
 
 
 class RowBlocks(Design):
-    """Designs one below the other: rows in parts, each of which may live where it likes."""
+    """Designs stacked by rows; parts may be on different devices."""
 
     def __init__(self, parts: Sequence[Design]) -> None:
         self.parts, self.like = list(parts), parts[0].like
@@ -245,7 +244,7 @@ class RowBlocks(Design):
         return namespace(answers[0]).concat(answers, axis=0)
 
     def _with(self, a: Array) -> Iterator[tuple[Design, Array]]:
-        """Each part with its stretch of a vector over the rows."""
+        """Each part with its slice of a vector over rows."""
         for part, i, j in zip(self.parts, self.edges[:-1], self.edges[1:], strict=True):
             yield part, a[i:j]
 
@@ -269,7 +268,7 @@ class RowBlocks(Design):
 
     def take(self, rows: np.ndarray) -> RowBlocks:
         home = np.searchsorted(self.edges, rows, side="right") - 1
-        runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(home)) + 1)  # stretches that one part answers
+        runs = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(home)) + 1)  # slices of rows within one part
         return RowBlocks([self.parts[home[run[0]]].take(rows[run] - self.edges[home[run[0]]]) for run in runs])
 
     def toarray(self) -> Array:

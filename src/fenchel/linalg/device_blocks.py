@@ -1,7 +1,7 @@
-"""Dense symmetric matrices on a device, in place: by halves, and by blocks of rows of the lower triangle.
+"""Dense symmetric matrices on a device, in place, by halves and by blocks of rows of the lower triangle.
 
-``dense.py`` has the same for numpy, and hands over what is not. No temporary is as large as the matrix, of which a
-device may hold three or four. A symmetric or triangular matrix is valid in its lower triangle only.
+``dense.py`` has these functions for numpy and calls this module for other arrays. No temporary is as large as the
+matrix, of which a device may hold three or four. A symmetric or triangular matrix is stored in its lower triangle.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, cast
 
 from .arrays import Array, library_of, namespace
 
-LEAF = 2048  # rows where the recursions over halves hand over to the library
+LEAF = 2048  # rows up to which the recursions by halves call the library
 _BLOCK = 1 << 25  # entries of a block: 256 MiB
-_STRIPES = 8  # in which a triangle is multiplied: 9/16 of the work of a whole matrix
+_STRIPES = 8  # number of stripes in products with a triangle, which take 9/16 of the work of a full matrix
 
-Block = Callable[[slice, slice], Array]  # what stands in some rows and columns of a matrix
+Block = Callable[[slice, slice], Array]  # the entries in a range of rows and columns of a matrix
 
 
 def row_blocks(n: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows (i, j) that cover the lower triangle in blocks of at most _BLOCK entries: (j - i) j of them."""
+    """Ranges of rows (i, j) that divide the lower triangle into blocks of at most _BLOCK entries, (j - i) j each."""
     i = 0
     while i < n:
         j = min(n, max(i + 1, int(0.5 * (i + (i * i + 4.0 * _BLOCK) ** 0.5))))
@@ -29,20 +29,20 @@ def row_blocks(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _stripes(n: int) -> list[tuple[int, int]]:
-    """Ranges of rows, a few of equal length; one where all of them make a leaf."""
+    """A few ranges of rows of equal length; one range up to the size of a leaf."""
     edges = [n * c // _STRIPES for c in range(_STRIPES + 1)] if n > LEAF else [0, n]
     return list(pairwise(edges))
 
 
 def identity(n: int, like: Array) -> Array:
-    """I (N, N) where ``like`` lives."""
+    """I (N, N) on the device of ``like``."""
     xp = namespace(like)
     return xp.eye(n, dtype=xp.float64, device=like.device)
 
 
 # -- factorisations ------------------------------------------------------------------------------------
 def torch_cholesky(A: Any) -> tuple[Array, int]:
-    """L in the memory of A, with zeros above, and the number of a pivot that is not positive, or 0.
+    """L in the memory of A, with zeros above the diagonal, and the number of a pivot that is not positive, or 0.
 
     The columns of A' are the rows of A, so that the upper factor of A' is L in the memory of A.
     """
@@ -56,7 +56,7 @@ def torch_cholesky(A: Any) -> tuple[Array, int]:
 
 
 def solve_lower(L: Array, b: Array, transposed: bool) -> Array:
-    """L^-1 b, or L^-T b, for b (N, M). The array API has no triangular solve, so each library's own."""
+    """L^-1 b or L^-T b for b (N, M), by each library's own function, since the array API has no triangular solve."""
     xp, library = namespace(L), library_of(L)
     T = xp.matrix_transpose(L) if transposed else L
     if library == "torch":
@@ -71,7 +71,7 @@ def solve_lower(L: Array, b: Array, transposed: bool) -> Array:
 
 
 def invert_lower(A: Array, i: int, k: int) -> None:
-    """[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]], by halves: matrix products are what devices do best."""
+    """[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]], by halves, as devices are fast at matrix products."""
     xp = namespace(A)
     if k - i <= LEAF:
         A[i:k, i:k] = solve_lower(A[i:k, i:k], identity(k - i, A), False)
@@ -84,7 +84,7 @@ def invert_lower(A: Array, i: int, k: int) -> None:
 
 
 def gram_lower(A: Array, i: int, k: int) -> None:
-    """The lower triangle of T' T in place of a lower-triangular T = [[A, 0], [C, B]]: A'A + C'C, B'C and B'B."""
+    """T := T' T, lower triangle, for a lower-triangular T = [[A, 0], [C, B]]: A'A + C'C, B'C and B'B."""
     xp = namespace(A)
     if k - i <= LEAF:
         T = xp.tril(A[i:k, i:k])
@@ -102,7 +102,7 @@ def gram_lower(A: Array, i: int, k: int) -> None:
 
 # -- products ------------------------------------------------------------------------------------------
 def multiply_lower(T: Array, b: Array, transposed: bool) -> Array:
-    """T b or T' b for a lower-triangular T. b: (N,) or (N, M)."""
+    """T b or T' b for a lower-triangular T and b (N,) or (N, M)."""
     xp, n = namespace(T), T.shape[0]
     out = xp.empty(b.shape, dtype=xp.float64, device=b.device)
     for i, j in _stripes(n):
@@ -117,7 +117,7 @@ def multiply_lower(T: Array, b: Array, transposed: bool) -> Array:
 
 
 def multiply_symmetric(n: int, b: Array, block: Block) -> Array:
-    """A b for a symmetric A (N, N) that ``block`` gives, on and below the diagonal."""
+    """A b for a symmetric A (N, N), whose blocks on and below the diagonal ``block`` returns."""
     xp, out = namespace(b), 0.0 * b
     for i, j in row_blocks(n):
         rows = slice(i, j)
@@ -133,8 +133,8 @@ def multiply_symmetric(n: int, b: Array, block: Block) -> Array:
 
 
 def column_squares(T: Array) -> Array:
-    """sum_i T_in^2 of a lower-triangular T."""
-    xp, out = namespace(T), 0.0 * namespace(T).linalg.diagonal(T)  # what stands above the diagonal is not read
+    """sum_i T_in^2 for a lower-triangular T."""
+    xp, out = namespace(T), 0.0 * namespace(T).linalg.diagonal(T)  # entries above the diagonal are not used
     for i, j in row_blocks(T.shape[0]):
         before = out[:j]
         before += xp.sum(xp.tril(T[i:j, :j], k=i) ** 2, axis=0)
@@ -169,7 +169,7 @@ def add_scaled(A: Array, B: Array, a: Array) -> Array:
 
 
 def _scaled(A: Array, left: Array, right: Array, i: int, j: int) -> Array:
-    """Rows i to j of diag(left) A diag(right) on and below the diagonal, as a new array."""
+    """Rows i to j of diag(left) A diag(right), on and below the diagonal, as a new array."""
     block = A[i:j, :j] * right[None, :j]
     block *= left[i:j, None]
     return block
@@ -190,7 +190,7 @@ def add_to_diagonal(A: Array, values: Array) -> Array:
     if library_of(A) == "torch":
         cast(Any, A).diagonal().add_(values)
         return A
-    for i in range(0, A.shape[0], LEAF):  # the array API has no diagonal to write to
+    for i in range(0, A.shape[0], LEAF):  # the array API cannot assign to a diagonal
         j = min(A.shape[0], i + LEAF)
         corner = A[i:j, i:j]
         corner += identity(j - i, A) * values[None, i:j]
@@ -198,7 +198,7 @@ def add_to_diagonal(A: Array, values: Array) -> Array:
 
 
 def set_diagonal(A: Array, values: Array) -> Array:
-    """A with its diagonal replaced, in place, whatever stood there."""
+    """A with its diagonal replaced, in place."""
     if library_of(A) == "torch":
         cast(Any, A).diagonal().copy_(values)
         return A
@@ -209,7 +209,7 @@ def set_diagonal(A: Array, values: Array) -> Array:
 
 
 def asymmetry(A: Array) -> float:
-    """max |A - A'|; NaN or inf when an entry is not finite."""
+    """max |A - A'|; NaN or inf if an entry is not finite."""
     xp, worst = namespace(A), 0.0 * A[0, 0]
     for i, j in row_blocks(A.shape[0]):
         here = xp.max(xp.abs(A[i:j, :j] - xp.matrix_transpose(A[:j, i:j])))

@@ -1,4 +1,4 @@
-"""Where torch computes: a device by its name, rows moved there, and the sentences where it is missing or full."""
+"""torch's devices: how to find one, move rows to it, and explain errors if it is missing or out of memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ON_HOST = "Leave device=None to compute with numpy."
 
 
 def find_device(where: str, name: Any) -> Any:
-    """torch's device of that name, once it is known to be there and to hold doubles; None for None.
+    """torch's device of a given name, checked to exist and to support doubles; None for None.
 
     Examples
     --------
@@ -30,21 +30,21 @@ def find_device(where: str, name: Any) -> Any:
         raise problem(where, f"device = {name!r}", '"cuda", "cuda:0", ..., "cpu" or None', _ON_HOST) from None
     if device.type not in ("cuda", "cpu"):
         raise problem(where, f"device = {name!r} has no float64", '"cuda" or "cpu"', _ON_HOST)
-    there = torch.cuda.device_count() if device.type == "cuda" else 1
-    if (device.index or 0) >= there:
-        got = f"device = {name!r}, and torch {torch.__version__} sees {there or 'no'} GPU{'s' * (there > 1)} here"
+    visible = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= visible:
+        got = f"device = {name!r}, and torch {torch.__version__} sees {visible or 'no'} GPU{'s' * (visible > 1)} here"
         advice = "Check nvidia-smi, and that torch is a build with CUDA."
         raise problem(where, got, "a device that is there", f"{_ON_HOST} {advice}")
     return device
 
 
 def device_of(X: Any) -> Any:
-    """The device of a tensor that is not in the host's memory; None for anything else."""
+    """The device of a tensor that is not in host memory; None for anything else."""
     return X.device if library_of(X) == "torch" and X.device.type != "cpu" else None
 
 
 def on_device(X: ArrayLike, device: Any) -> Array:
-    """X as float64 on a torch device; as it is where that is None."""
+    """X as float64 on a torch device; unchanged if ``device`` is None."""
     if device is None:
         return X  # type: ignore[return-value]
     import torch
@@ -53,7 +53,7 @@ def on_device(X: ArrayLike, device: Any) -> Array:
 
 
 def device_memory(device: Any) -> float:
-    """Bytes that a GPU has in all; without limit for the host's own, which others count."""
+    """Total bytes of memory of a GPU; infinite for the host, whose memory is checked elsewhere."""
     if device is None or device.type != "cuda":
         return float("inf")
     import torch
@@ -63,7 +63,7 @@ def device_memory(device: Any) -> float:
 
 @contextmanager
 def says_when_full(where: str, device: Any, advice: str) -> Iterator[None]:
-    """Memory that ends on the device as a sentence, with what can be done; the memory of the attempt is given back."""
+    """Turn errors of exhausted device memory into a message with advice, and release the memory of the attempt."""
     try:
         yield
     except Exception as error:
@@ -77,7 +77,7 @@ def says_when_full(where: str, device: Any, advice: str) -> Iterator[None]:
 
 
 def release(device: Any) -> None:
-    """Give memory that is free but reserved back to the GPU."""
+    """Return reserved but unused memory to the GPU."""
     if device is not None and device.type == "cuda":
         import torch
 

@@ -1,17 +1,17 @@
-"""The contract of a sparse backend: a pattern is analysed once, and every matrix with that pattern is factorised.
+"""The contract of a sparse backend: a pattern is analysed once, then any matrix with that pattern is factorised.
 
     analyse        A -> order and structure of its factor           ``analyse(A, constraint)``
-    factor         values on the pattern -> log|A|                  ``Analysis.factor``
+    factor         values on the pattern -> factor, log|A|          ``Analysis.factor``
     solve          A^-1 b, draws of N(0, A^-1)                      ``Factorisation.solve``, ``sample``
-    variances      diag(W A^-1 W') of the rows of a design          ``Factorisation.row_variances``
+    variances      diag(W A^-1 W') for the rows of a design         ``Factorisation.row_variances``
     inverse        A^-1 on the pattern                              ``Factorisation.inverse_data``
     sandwich       A^-1 E A^-1 on the pattern, which is minus the   ``Factorisation.sandwich``
-                   derivative of A^-1 as A moves by E
+                   derivative of A^-1 in the direction E
 
-A backend is one module with one ``Analysis`` and one ``Factorisation``; ``analyse`` below chooses among them. A backend
-that keeps A, A^-1 and A^-1 E A^-1 in flat vectors of one layout subclasses ``StoredAnalysis`` and
-``StoredFactorisation``, which answer most of the contract. A backend that approximates (by conjugate gradients and
-random probes, say) states its ``errors``; it may leave out ``inverse_data`` and ``sandwich``.
+A backend is one module with one ``Analysis`` and one ``Factorisation``; ``analyse`` below chooses a backend. A backend
+that stores A, A^-1 and A^-1 E A^-1 in vectors of one layout subclasses ``StoredAnalysis`` and ``StoredFactorisation``,
+which implement most of the contract. An approximate backend (such as conjugate gradients with random probes) reports
+its ``errors``; it may omit ``inverse_data`` and ``sandwich``.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from .constrained import Constraint
     from .row_pairs import DesignRows
 
-EPS = 2.0**-53  # error of one rounding to double precision, relative
-SMALL_PIVOT = 1e-3  # of the diagonal of A; pivots above it amplify rounding by so little that nobody computes how much
+EPS = 2.0**-53  # relative error of one rounding to double precision
+SMALL_PIVOT = 1e-3  # of the diagonal of A; with larger pivots rounding errors are negligible and not computed
 
 
 class Errors(NamedTuple):
-    """How far the answers of a backend may be off, beyond rounding; all zero for an exact factorisation.
+    """Errors of a backend's results beyond rounding; all zero for an exact factorisation.
 
     Attributes
     ----------
     log_det : standard error of log|A|
-    solve : relative residual |A x - b| / |b| at which a solve stops
+    solve : relative residual |A x - b| / |b| at which a solve ends
     variance : relative standard error of ``row_variances`` and ``inverse_diagonal``
     """
 
@@ -52,19 +52,19 @@ class Errors(NamedTuple):
 
 
 class Analysis(ABC):
-    """What depends on the pattern of a csc array alone.
+    """The part of a factorisation that depends only on the pattern of a csc array.
 
     Attributes
     ----------
-    n, indptr, indices : the pattern
+    n, indptr, indices : size and csc pattern
     nnz : int
-        Entries of the factor.
+        Number of entries of the factor.
     work : float
-        Multiplications of a factorisation, about.
+        Approximate number of multiplications of a factorisation.
     stores_pairs : bool
-        Whether products of rows of a design are added straight into the layout of the factor (``pairs.RowPairs``).
+        Whether products of entries of design rows are added directly in the factor's layout (``row_pairs.RowPairs``).
     compiled : bool
-        Whether a factorisation needs loops compiled by numba.
+        Whether a factorisation uses loops compiled by numba.
     """
 
     n: int
@@ -77,7 +77,7 @@ class Analysis(ABC):
 
     @abstractmethod
     def factor(self, data: np.ndarray) -> Factorisation:
-        """The factor of a matrix by its values on the pattern, taken as symmetric. Raises NotPositiveDefinite."""
+        """The factor of a symmetric matrix from its values on the pattern. Raises NotPositiveDefinite."""
 
     def same_pattern(self, A: Any) -> bool:
         """Whether A, a canonical csc array, has this pattern."""
@@ -85,17 +85,17 @@ class Analysis(ABC):
 
     @property
     def columns(self) -> np.ndarray:
-        """The column of each entry of the pattern."""
+        """The column of each entry in the pattern."""
         return np.repeat(np.arange(self.n), np.diff(self.indptr))
 
     @property
     def diagonal_entries(self) -> np.ndarray:
-        """Which entry of the pattern is the diagonal of each column."""
+        """For each column, the index of its diagonal entry in the pattern."""
         return np.flatnonzero(self.indices == self.columns)
 
 
 class Factorisation(ABC):
-    """A = L L' of a sparse symmetric positive definite matrix, or the covariance it becomes under constraints.
+    """A = L L' for a sparse symmetric positive definite matrix, or its covariance under constraints.
 
     Attributes
     ----------
@@ -103,13 +103,13 @@ class Factorisation(ABC):
     symbolic : Analysis
     log_det : float
     log_det_rounding : float
-        What rounding did to log|A|, as a root mean square.
+        Root mean square rounding error of log|A|.
     smallest_pivot : float
-        min_i L_ii^2 / A_ii, in (0, 1]: 1 over it is the least that rounding is amplified by.
+        min_i L_ii^2 / A_ii, in (0, 1]; rounding errors are amplified at least by its reciprocal.
     errors : Errors
-        Of a backend that approximates.
+        Errors of an approximate backend.
     definite : bool
-        Whether A is positive definite on what constraints leave free; without constraints it could not be factorised.
+        Whether A is positive definite on the null space of constraints; without constraints always true.
     """
 
     n: int
@@ -129,23 +129,23 @@ class Factorisation(ABC):
         """Draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
 
     def inverse_data(self) -> np.ndarray:
-        """A^-1 on the pattern, in the order of its entries."""
+        """A^-1 on the pattern, in the order of the pattern's entries."""
         raise NotImplementedError(f"{type(self).__name__} has no inverse on the pattern")
 
     def sandwich(self, data: np.ndarray) -> np.ndarray:
-        """A^-1 E A^-1 on the pattern, for a symmetric E by its values there."""
+        """A^-1 E A^-1 on the pattern, for a symmetric E given by its values there."""
         raise NotImplementedError(f"{type(self).__name__} has no derivative of the inverse")
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag(A^-1) (n,)."""
+        """The diagonal of A^-1 (n,)."""
         return self.inverse_data()[self.symbolic.diagonal_entries]
 
     def inverse_at(self, entries: np.ndarray) -> np.ndarray:
-        """A^-1 at some entries of the pattern, by their numbers."""
+        """A^-1 at some entries of the pattern, given by their indices."""
         return self.inverse_data()[entries]
 
     def row_variances(self, rows: DesignRows) -> np.ndarray:
-        """diag(W A^-1 W') for the rows of a design W whose pairs of columns lie in the pattern."""
+        """diag(W A^-1 W') for the rows of a design W whose pairs of columns are in the pattern."""
         return np.asarray(rows.products.T @ self.inverse_data())
 
     def row_sandwich(self, rows: DesignRows, v: np.ndarray) -> np.ndarray:
@@ -154,14 +154,14 @@ class Factorisation(ABC):
 
 
 class StoredAnalysis(Analysis):
-    """An analysis whose factors keep A, its inverse and A^-1 E A^-1 in vectors of one layout.
+    """An analysis whose factors store A, its inverse and A^-1 E A^-1 in vectors of one layout.
 
     Attributes
     ----------
     nnz : length of such a vector
-    everywhere : where each entry of the csc array stands in it; mirrored entries may share a place
-    diagonal : where the diagonal of each column stands in it
-    in_place : whether the inverse takes the memory of the factor
+    everywhere : position of each csc entry in such a vector; mirrored entries may share a position
+    diagonal : position of the diagonal entry of each column
+    in_place : whether the inverse replaces the factor in memory
     """
 
     everywhere: np.ndarray
@@ -171,37 +171,37 @@ class StoredAnalysis(Analysis):
 
     @abstractmethod
     def factor_of(self, x: np.ndarray) -> StoredFactorisation:
-        """The factor of the values x (nnz,), whose memory it takes."""
+        """The factor of the values x (nnz,), in the memory of x."""
 
     def factor(self, data: np.ndarray) -> StoredFactorisation:
         return self.factor_of(self.laid_out(data))
 
     def laid_out(self, data: np.ndarray) -> np.ndarray:
-        """Values on the pattern in the layout (nnz,)."""
+        """Values on the pattern, in the layout (nnz,)."""
         out = np.zeros(self.nnz)
         out[self.everywhere] = data
         return out
 
 
 class StoredFactorisation(Factorisation):
-    """A factorisation that answers in the layout of its analysis.
+    """A factorisation whose results are in the layout of its analysis.
 
-    Where two places mirror each other both hold A^-1, and the later one is read of E.
+    If two positions mirror each other, both hold A^-1, and of E the later one is read.
 
     Subclasses implement ``_factorise``, ``_invert``, ``_solve`` and ``stored_sandwich``.
     """
 
-    _selected: np.ndarray | None = None  # A^-1 in the layout, once it was asked for
+    _selected: np.ndarray | None = None  # A^-1 in the layout, after the first request
 
     def __init__(self, symbolic: Any, x: np.ndarray) -> None:
-        """``x`` (nnz,) holds A in the layout; it becomes the factor."""
+        """``x`` (nnz,) has A in the layout and becomes the factor."""
         self.symbolic, self.n, self._x = symbolic, symbolic.n, x
         self._diagonal = x[symbolic.diagonal]
         self._pivots = self._factorise(x)
 
     @abstractmethod
     def _factorise(self, x: np.ndarray) -> np.ndarray:
-        """Factorise x in place; the diagonal of L by columns of A. Raises NotPositiveDefinite."""
+        """Factorise x in place; returns the diagonal of L by columns of A. Raises NotPositiveDefinite."""
 
     @abstractmethod
     def _solve(self, b: np.ndarray, both: bool) -> np.ndarray:
@@ -209,15 +209,15 @@ class StoredFactorisation(Factorisation):
 
     @abstractmethod
     def _invert(self, z: np.ndarray) -> None:
-        """Write A^-1 into z (nnz,), which is the memory of the factor where the analysis says ``in_place``."""
+        """Write A^-1 into z (nnz,), which is the memory of the factor if the analysis is ``in_place``."""
 
     @abstractmethod
     def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
-        """A^-1 E A^-1 (nnz,) for E by its values e (nnz,), whose memory it takes."""
+        """A^-1 E A^-1 (nnz,) for E given by its values e (nnz,), in the memory of e."""
 
     @cached_property
     def log_det(self) -> float:  # type: ignore[override]
-        """log |A|."""
+        """The log determinant log |A|."""
         return 2.0 * float(np.log(self._pivots).sum())
 
     @cached_property
@@ -228,7 +228,7 @@ class StoredFactorisation(Factorisation):
     def log_det_rounding(self) -> float:  # type: ignore[override]
         """eps |diag(A^-1) o diag(A)|.
 
-        Where no pivot is small it is below any tolerance, and the inverse is not computed for it.
+        Without small pivots it is below any tolerance, and the inverse is not computed for it.
         """
         if self._selected is None and self.smallest_pivot > SMALL_PIVOT:
             return EPS * self.n**0.5 / self.smallest_pivot
@@ -242,7 +242,7 @@ class StoredFactorisation(Factorisation):
         return self._solve(checked_columns(noise, self.n), False).reshape(np.shape(noise))
 
     def stored_inverse(self) -> np.ndarray:
-        """A^-1 (nnz,), computed when it is first asked for; not to be written to."""
+        """A^-1 (nnz,), computed at the first request; read only."""
         if self._selected is None:
             note(inverses=1)
             z = self._x if self.symbolic.in_place else np.empty(self.symbolic.nnz)
@@ -275,7 +275,7 @@ class StoredFactorisation(Factorisation):
 
 
 def checked_columns(b: ArrayLike, n: int) -> np.ndarray:
-    """Right sides b (n,) or (n, k) as (n, k)."""
+    """Right-hand sides b (n,) or (n, k) as (n, k)."""
     b = np.asarray(b, dtype=np.float64)
     if b.shape[0] != n or b.ndim > 2:
         raise problem("SparseCholesky", f"b has shape {b.shape}", f"({n},) or ({n}, k)")
@@ -298,7 +298,7 @@ def symmetric_csc(A: ArrayLike) -> Any:
     has_diagonal = np.zeros(out.shape[0], dtype=bool)
     has_diagonal[columns[out.indices == columns]] = True
     empty = np.flatnonzero(~has_diagonal)
-    if empty.size:  # a node without neighbours, say: its pivot is zero unless a constraint holds it
+    if empty.size:  # such as nodes without neighbours, whose pivots are zero unless constrained
         places = np.r_[out.indices, empty], np.r_[columns, empty]
         out = sp.csc_array((np.r_[out.data, np.zeros(empty.size)], places), shape=out.shape)
         out.sort_indices()
@@ -316,9 +316,9 @@ def symmetric_csc(A: ArrayLike) -> Any:
 
 
 def analyse(A: Any, constraint: Constraint | None = None) -> Analysis:
-    """The analysis of A, a canonical symmetric csc array with both triangles: where the backend is chosen.
+    """The analysis of A, a canonical symmetric csc array with both triangles, by the backend that is chosen here.
 
-    Under a ``constraint`` its factors are covariances of N(0, A^-1) given C x = 0.
+    With a ``constraint`` its factors are covariances of N(0, A^-1) given C x = 0.
     """
     from .chain import find_chain
     from .constrained import BasisAnalysis, ConditionedAnalysis

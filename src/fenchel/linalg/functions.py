@@ -1,15 +1,15 @@
-"""Small elementwise functions that must not overflow, cancel or divide by zero, in any array library.
+"""Elementwise functions without overflow, cancellation or division by zero, in any array library.
 
-Limits are taken by ``clip``: ``maximum`` and ``minimum`` of torch refuse Python numbers, and array-api-compat passes
-them on before version 1.16.
+Limits are applied by ``clip``, because ``maximum`` and ``minimum`` of torch refuse Python numbers, and array-api-compat
+before version 1.16 passes them on.
 
     rising(log r, y)    L = log Gamma(r + y) - log Gamma(r),   dL/dlog r,   d2L/d(log r)^2
     log_rising(r, y)    log Gamma(r + y) - log Gamma(r) - y log r
     log_choose(r, y)    log Gamma(r + y) / (Gamma(r) y!)
     choices(n, y)       log of the binomial coefficient
 
-The last four come below r = 20 from eight steps of the recurrences of the Gamma functions, above it from Stirling's
-series, whose leading terms are combined.
+For the last four, r below 20 is raised by eight steps of the recurrences of the Gamma functions. Above 20 Stirling's
+series is used with its leading terms combined.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 
 from .arrays import Array, namespace, special
 
-ABOVE_ZERO_STRIP = 1.4  # log(1 - e^-mu) is analytic within pi/2 of the real line of log mu
-_STIRLING = 20.0  # an argument from which Stirling's series is exact to rounding
-_LARGEST = 700.0  # the largest number whose exponential is one
-_SURE = 700.0  # a mean from which a count of zero is impossible in doubles
+ABOVE_ZERO_STRIP = 1.4  # log(1 - e^-mu) is analytic in this strip around the real line of log mu (below pi/2)
+_STIRLING = 20.0  # argument from which Stirling's series is exact to rounding
+_LARGEST = 700.0  # largest number whose exponential is finite
+_SURE = 700.0  # mean from which the probability of a count of zero is 0 in doubles
 
 
 def sigmoid(x: Array) -> Array:
@@ -39,7 +39,7 @@ def softplus(x: Array) -> Array:
 
 
 def logistic_parts(x: Array) -> tuple[Array, Array, Array, Array]:
-    """softplus(x), softplus(-x), sigmoid(x) and sigmoid(-x), exact in both tails, from one exponential."""
+    """softplus(x), softplus(-x), sigmoid(x) and sigmoid(-x) from one exponential, exact in both tails."""
     xp = namespace(x)
     e = xp.exp(-xp.abs(x))
     bend, large = xp.log1p(e), 1.0 / (1.0 + e)
@@ -53,7 +53,7 @@ def logistic_parts(x: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def expm1_minus(x: Array) -> Array:
-    """exp(x) - 1 - x >= 0: the Bregman divergence of exp, by its series where the difference cancels."""
+    """exp(x) - 1 - x >= 0, the Bregman divergence of exp; by its series if the difference cancels."""
     xp = namespace(x)
     small = xp.abs(x) < 0.03
     u = xp.where(small, x, 0.0)
@@ -62,10 +62,10 @@ def expm1_minus(x: Array) -> Array:
 
 
 def log_mean_exp_excess(p: Array, delta: Array) -> Array:
-    """log sum_k p_k exp(delta_k) - sum_k p_k delta_k over the last axis, p on the simplex.
+    """log sum_k p_k exp(delta_k) - sum_k p_k delta_k over the last axis, for p on the simplex.
 
-    The Bregman divergence of log-sum-exp, as one nonnegative number: with delta centred at its p-mean it is
-    log1p(sum_k p_k (exp(delta_k) - 1 - delta_k)), every term of which is nonnegative.
+    This is the Bregman divergence of log-sum-exp. With delta centred at its p-mean it is
+    log1p(sum_k p_k (exp(delta_k) - 1 - delta_k)), in which all terms are nonnegative.
     """
     xp = namespace(delta)
     centred = delta - xp.sum(p * delta, axis=-1, keepdims=True)
@@ -76,13 +76,13 @@ def log_mean_exp_excess(p: Array, delta: Array) -> Array:
     small = xp.log1p(xp.sum(p * expm1_minus(near), axis=-1))
     total = xp.sum(p * xp.exp(centred - top), axis=-1)
     top = top[..., 0]
-    tiny = 5e-324  # p underflowed where centred is largest: the excess is then below rounding of `top`
+    tiny = 5e-324  # p underflowed where centred is largest: the excess is below the rounding error of `top`
     large = top + xp.log(xp.where(total > 0, total, tiny + xp.zeros_like(total)))
     return xp.where(top < 1.0, small, large)
 
 
 def wright_omega_log(z: Array) -> Array:
-    """u with u + exp(u) = z. Newton from the right of a convex increasing function never overshoots."""
+    """The solution u of u + exp(u) = z. Newton's method from the right does not overshoot (convex, increasing)."""
     xp = namespace(z)
     u = xp.where(z > 1.0, xp.log(xp.where(z > 1.0, z, 1.0)), z)
     for _ in range(8):
@@ -92,14 +92,14 @@ def wright_omega_log(z: Array) -> Array:
 
 
 def log_cosh_slopes(x: Array) -> tuple[Array, Array]:
-    """First and second derivative of g(x) = log(2 cosh(sqrt(x)/2)) in x >= 0: tanh(xi/2) / (4 xi) and its slope.
+    """First and second derivative of g(x) = log(2 cosh(sqrt(x)/2)) in x >= 0: tanh(xi/2) / (4 xi), and its derivative.
 
-    By their series below xi = 0.5, where the closed forms cancel.
+    Below xi = 0.5, where the closed forms cancel, from their series.
     """
     xp = namespace(x)
     small = x < 0.25
     u = xp.where(small, x, 0.0) / 4
-    # tanh(v)/v in v^2 = u, its slope
+    # tanh(v)/v as a function of u = v^2, and its derivative
     series = 1.0 - u / 3 + 2 * u**2 / 15 - 17 * u**3 / 315 + 62 * u**4 / 2835 - 1382 * u**5 / 155925
     slope = -1.0 / 3 + 4 * u / 15 - 17 * u**2 / 105 + 248 * u**3 / 2835 - 1382 * u**4 / 31185
     series, slope = series + 21844 * u**6 / 6081075, slope + 43688 * u**5 / 2027025
@@ -112,7 +112,7 @@ def log_cosh_slopes(x: Array) -> tuple[Array, Array]:
 
 
 def stirling(x: Array) -> Array:
-    """log x! - x log x + x for x >= 0, without the cancellation of a large x."""
+    """log x! - x log x + x for x >= 0, without cancellation for large x."""
     xp = namespace(x)
     large = x > 100.0
     far, near = xp.where(large, x, 100.0), xp.where(large, 0.0 * x, x)
@@ -122,9 +122,9 @@ def stirling(x: Array) -> Array:
 
 
 def log_above_zero(log_mu: Array) -> tuple[Array, Array, Array]:
-    """log(1 - e^-mu) and its first two derivatives in log mu: the probability that a Poisson count is above 0."""
+    """log(1 - e^-mu), log probability that a Poisson count is above 0, and its first two derivatives in log mu."""
     xp = namespace(log_mu)
-    small = log_mu < -30.0  # where it is log mu - mu/2
+    small = log_mu < -30.0  # approximately log mu - mu/2
     mu = xp.exp(xp.clip(xp.where(small, -30.0, log_mu), None, math.log(_SURE)))
     rest = xp.expm1(mu)
     k = mu / rest
@@ -138,7 +138,7 @@ def log_above_zero(log_mu: Array) -> tuple[Array, Array, Array]:
 
 
 def gamma_functions(z: Array) -> tuple[Array, Array, Array]:
-    """log Gamma, digamma and trigamma at z >= 1, from eight steps of their recurrences and their series at z + 8."""
+    """log Gamma, digamma and trigamma at z >= 1, by eight steps of the recurrences and the series at z + 8."""
     xp = namespace(z)
     product, first = z, 1.0 / z
     second = first * first
@@ -152,45 +152,45 @@ def gamma_functions(z: Array) -> tuple[Array, Array, Array]:
 
 
 def stirling_rest(x: Any) -> Any:
-    """What log Gamma(x) has beyond (x - 1/2) log x - x + log(2 pi)/2, from x = 8 on."""
+    """log Gamma(x) minus (x - 1/2) log x - x + log(2 pi)/2, for x >= 8."""
     u = 1.0 / (x * x)
     return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * 691 / 360360))))) / x
 
 
 def digamma_rest(x: Any) -> Any:
-    """digamma(x) - log x, from x = 8 on."""
+    """digamma(x) - log x, for x >= 8."""
     u = 1.0 / (x * x)
     series = 1 / 12 - u * (1 / 120 - u * (1 / 252 - u * (1 / 240 - u * (1 / 132 - u * 691 / 32760))))
     return -0.5 / x - u * series
 
 
 def _trigamma_rest(x: Any) -> Any:
-    """trigamma(x) - 1/x, from x = 8 on."""
+    """trigamma(x) - 1/x, for x >= 8."""
     u = 1.0 / (x * x)
     s2 = 1 / 6 - u * (1 / 30 - u * (1 / 42 - u * (1 / 30 - u * (5 / 66 - u * (691 / 2730 - u * 7 / 6)))))
     return u * (0.5 + s2 / x)
 
 
 def rising(log_r: Array, y: Array) -> tuple[Array, Array, Array]:
-    """log Gamma(r + y) - log Gamma(r) and its first two derivatives in log r, y >= 0 broadcast against log r."""
+    """log Gamma(r + y) - log Gamma(r) and its first two derivatives in log r; y >= 0 is broadcast against log r."""
     xp = namespace(log_r)
     r = xp.exp(xp.clip(log_r, None, _LARGEST))
     y = y + 0.0 * r
     near, some = r < _STIRLING, y > 0.0
     if bool(xp.all(near)):
-        found = _close(log_r, r, y, some)
+        values = _close(log_r, r, y, some)
     elif not bool(xp.any(near)):
-        found = _away(log_r, r, y)
+        values = _away(log_r, r, y)
     else:
         close = _close(log_r, xp.where(near, r, 1.0), y, some)
         away = _away(log_r, xp.where(near, _STIRLING, r), y)
-        found = tuple(xp.where(near, a, b) for a, b in zip(close, away, strict=True))
-    value, first, second = (xp.where(some, x, 0.0) for x in found)
+        values = tuple(xp.where(near, a, b) for a, b in zip(close, away, strict=True))
+    value, first, second = (xp.where(some, x, 0.0) for x in values)
     return value, first, second
 
 
 def _close(log_r: Array, r: Array, y: Array, some: Array) -> tuple[Array, ...]:
-    """The same for a small r, where y > 0: log Gamma(x) = log Gamma(1 + x) - log x."""
+    """``rising`` for small r and y > 0: log Gamma(x) = log Gamma(1 + x) - log x."""
     xp = namespace(r)
     g1, d1, t1 = gamma_functions(1.0 + r + y)
     g0, d0, t0 = gamma_functions(1.0 + r)
@@ -200,7 +200,7 @@ def _close(log_r: Array, r: Array, y: Array, some: Array) -> tuple[Array, ...]:
 
 
 def _away(log_r: Array, R: Array, y: Array) -> tuple[Array, ...]:
-    """The same for a large r: the leading terms of Stirling's series in one."""
+    """``rising`` for large r: the leading terms of Stirling's series combined."""
     xp = namespace(R)
     lead, rest = R * xp.log1p(y / R), R * (digamma_rest(R + y) - digamma_rest(R))
     bend = (R / (R + y)) * (R * (R + y) * (_trigamma_rest(R + y) - _trigamma_rest(R)))
@@ -212,12 +212,12 @@ def _away(log_r: Array, R: Array, y: Array) -> tuple[Array, ...]:
 
 
 def _rising_rest(R: Array, y: Array) -> Array:
-    """log Gamma(R + y) - log Gamma(R) - y log R for a large R."""
+    """log Gamma(R + y) - log Gamma(R) - y log R for large R."""
     return (R + y - 0.5) * namespace(R).log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
 
 
 def log_rising(r: Array, y: Array) -> Array:
-    """log Gamma(r + y) - log Gamma(r) - y log r, without the cancellation of a large r."""
+    """log Gamma(r + y) - log Gamma(r) - y log r, without cancellation for large r."""
     xp = namespace(r)
     R = xp.clip(r, _STIRLING, None)
     close = special("gammaln", r + y) - special("gammaln", r) - y * xp.log(r)
@@ -225,9 +225,9 @@ def log_rising(r: Array, y: Array) -> Array:
 
 
 def log_choose(r: Array, y: Array) -> Array:
-    """log Gamma(r + y) / (Gamma(r) y!), r > 0 and y >= 0 of one shape: to rounding of its own size.
+    """log Gamma(r + y) / (Gamma(r) y!) for r > 0 and y >= 0 of the same shape, to relative rounding error.
 
-    Where one of r and y + 1 is below 20 its log Gamma is small, and the other two are combined by Stirling's series.
+    If r or y + 1 is below 20, its log Gamma is small, and the other two terms are combined in Stirling's series.
     """
     xp, z = namespace(r), y + 1.0
     R, Z = xp.clip(r, _STIRLING, None), xp.clip(z, _STIRLING, None)

@@ -1,24 +1,24 @@
-"""Preconditioned conjugate gradients, for one right side or many at once, and the quadratures that their steps give.
+"""Preconditioned conjugate gradients for one or many right-hand sides, and quadratures from their coefficients.
 
-``conjugate_gradients`` and ``minimal_residuals`` solve (P + F) x = b, where P^-1 is cheap to apply and F to multiply
-with. Every search direction is a combination of vectors z = P^-1 r, so that (P + F) z = r + F z needs neither P nor its
-factor: P^-1 may be singular (a softmax with symmetric latents), which scipy's cg cannot be told.
+``conjugate_gradients`` and ``minimal_residuals`` solve (P + F) x = b, where P^-1 and F are cheap to apply. Each search
+direction is a combination of vectors z = P^-1 r, so that (P + F) z = r + F z needs neither P nor its factor. P^-1 may
+be singular (a softmax with symmetric latents), which scipy's cg does not support.
 
-``solve_columns`` takes many right sides and keeps its steps:
+``solve_columns`` solves for many right-hand sides and returns their coefficients:
 
-    solve C x = b,    M ~ C the preconditioner,    stop where |b - C x|_{M^-1} <= tol |b|_{M^-1}
+    solve C x = b,    M ~ C the preconditioner,    until |b - C x|_{M^-1} <= tol |b|_{M^-1}
 
-The steps a_j and ratios b_j of a column are Lanczos' method on K = M^-1/2 C M^-1/2 from z = M^-1/2 b. They make its
-tridiagonal matrix T, T_jj = 1/a_j + b_{j-1}/a_{j-1} and T_{j,j+1} = sqrt(b_j)/a_j, and T makes quadratures:
+The coefficients a_j and b_j of a column are those of Lanczos' method on K = M^-1/2 C M^-1/2 from z = M^-1/2 b. They
+give its tridiagonal matrix T, T_jj = 1/a_j + b_{j-1}/a_{j-1} and T_{j,j+1} = sqrt(b_j)/a_j, and T gives quadratures:
 
     z' f(K) z = |z|^2 sum_j w_j f(t_j) + error,     t_j the eigenvalues of T,
                                                     w_j the squares of the first entries of its eigenvectors
-    f = log:  Gauss' rule lies above;  Gauss and Radau's, with a node a <= least eigenvalue of K, below
+    f = log:  Gauss' rule is an upper bound;  Gauss-Radau with a node a <= least eigenvalue of K a lower bound
 
     tr K = n, tr K^2 <= n mu, a <= K:   0 >= log det K >= n (p log a + (1 - p) log t),   two points with these moments
 
-C and M are met through products alone. Columns are worked on together until the last has converged; a column that has
-converged is left as it is.
+C and M are used only through products. Iterations are done for all columns together until the last one has converged;
+a converged column no longer changes.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ import scipy.linalg
 
 from .arrays import Array, namespace
 
-_GROWTH = 1e4  # of the squared residual over its lowest so far: conjugate gradients may wander, but not that far
+_GROWTH = 1e4  # factor of growth of the squared residual over its minimum at which conjugate gradients stop
 
 Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class KrylovSolution:
-    """What ``solve_columns`` found.
+    """The result of ``solve_columns``.
 
     Attributes
     ----------
     x : array (n, m)
     steps, ratios : arrays (k, m)
-        a_j and b_j of each iteration.
+        Coefficients a_j and b_j of each iteration.
     counts : int array (m,)
-        How many of them belong to each column.
+        The number of iterations of each column.
     size : array (m,)
         b' M^-1 b.
     """
@@ -59,14 +59,14 @@ class KrylovSolution:
 
     @property
     def iterations(self) -> int:
-        """Of the slowest column."""
+        """The number of iterations of the slowest column."""
         return int(self.counts.max(initial=0))
 
 
 def solve_columns(
     apply: Function, precondition: Function, b: np.ndarray, tol: float, max_iter: int, start: np.ndarray | None = None
 ) -> KrylovSolution:
-    """Solve C x = b for every column of b (n, m).
+    """Solve C x = b for each column of b (n, m).
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def solve_columns(
         The residual's M^-1 norm relative to that of b.
     max_iter : int
     start : array (n, m), optional
-        Where to begin; the coefficients are then those of its residual.
+        Starting point; the coefficients are then those of its residual.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def solve_columns(
     while live.any() and len(steps) < max_iter:
         Cp = apply(p)
         curvature = np.einsum("nm,nm->m", p, Cp)
-        live = live & (curvature > 0.0)  # rounding alone makes it negative: nothing is to be gained there
+        live = live & (curvature > 0.0)  # negative only by rounding, where no progress is possible
         step = np.where(live, rz / np.where(live, curvature, 1.0), 0.0)
         x += step * p
         r -= step * Cp
@@ -119,7 +119,7 @@ def solve_columns(
 
 @dataclass(frozen=True)
 class Tridiagonal:
-    """T of one vector: its diagonal (k,), the entries beside it (k - 1,), what would follow, and |z|^2."""
+    """T of one vector: its diagonal (k,), its off-diagonal (k - 1,), the next off-diagonal entry, and |z|^2."""
 
     diagonal: np.ndarray
     beside: np.ndarray
@@ -131,7 +131,7 @@ class Tridiagonal:
         return self.size * _rule(self.diagonal, self.beside, f)
 
     def radau(self, f: Function, node: float) -> float:
-        """The same with a node where one is prescribed, below every eigenvalue of T."""
+        """The same quadrature with a prescribed node below all eigenvalues of T."""
         if self.following <= 0.0:
             return self.gauss(f)
         pivot = self.diagonal[0] - node  # the last pivot of T - node
@@ -146,18 +146,18 @@ def _rule(diagonal: np.ndarray, beside: np.ndarray, f: Function) -> float:
     return float(U[0] ** 2 @ f(np.maximum(t, np.finfo(float).tiny)))
 
 
-def tridiagonals(found: KrylovSolution) -> list[Tridiagonal]:
-    """T of every column of a solve that began at 0, whose M^-1 norm is |z|^2."""
+def tridiagonals(solution: KrylovSolution) -> list[Tridiagonal]:
+    """T for each column of a solve that began at 0; |z|^2 is the squared M^-1 norm of the column."""
     out = []
-    for j, k in enumerate(found.counts):
-        if k == 0:  # b = 0, or a preconditioner that solves it before the first step
-            out.append(Tridiagonal(np.ones(1), np.zeros(0), 0.0, float(found.size[j])))
+    for j, k in enumerate(solution.counts):
+        if k == 0:  # b = 0, or solved by the preconditioner before the first step
+            out.append(Tridiagonal(np.ones(1), np.zeros(0), 0.0, float(solution.size[j])))
             continue
-        a, b = found.steps[:k, j], np.maximum(found.ratios[:k, j], 0.0)
+        a, b = solution.steps[:k, j], np.maximum(solution.ratios[:k, j], 0.0)
         diagonal = 1.0 / a
         diagonal[1:] += b[:-1] / a[:-1]
         off = np.sqrt(b) / a
-        out.append(Tridiagonal(diagonal, off[:-1], float(off[-1]), float(found.size[j])))
+        out.append(Tridiagonal(diagonal, off[:-1], float(off[-1]), float(solution.size[j])))
     return out
 
 
@@ -167,9 +167,9 @@ def log_det_bounds(n: int, squares: float, lowest: float) -> tuple[float, float]
     Parameters
     ----------
     squares : float
-        At least tr K^2, the sum of the squares of its entries.
+        Upper bound of tr K^2, the sum of squares of its entries.
     lowest : float
-        At most its least eigenvalue, above 0.
+        Positive lower bound of the least eigenvalue.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def log_det_bounds(n: int, squares: float, lowest: float) -> tuple[float, float]
     second = max(squares / n, 1.0)
     if lowest >= 1.0 or second == 1.0:
         return 0.0, 0.0
-    # log t lies above its interpolant of degree 2 through a (once) and t (twice): equal to it at these two points
+    # log t is above its quadratic interpolant through a (once) and t (twice), with equality at these two points
     other = (second - lowest) / (1.0 - lowest)
     share = (other - 1.0) / (other - lowest)
     return n * (share * np.log(lowest) + (1.0 - share) * np.log(other)), 0.0
@@ -197,10 +197,10 @@ def conjugate_gradients(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, Array, Array, float]:
-    """x, F x, the residual b - (P + F) x, and the factor by which its P^-1 norm has fallen.
+    """x, F x, the residual b - (P + F) x, and the reduction of its P^-1 norm.
 
-    ``solve`` applies P^-1, ``remainder`` applies F. Stops when the norm has fallen by ``tol``; also when it grows again
-    (rounding has made the operator indefinite), so that the caller can see it in the last value and go another way.
+    ``solve`` applies P^-1 and ``remainder`` applies F. Stops when the norm is reduced by ``tol``, or when it grows
+    because rounding makes the operator indefinite; the caller sees this from the reduction and uses another method.
     """
     xp = namespace(b)
     r, z = b, solve(b)
@@ -231,7 +231,7 @@ def minimal_residuals(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, Array, Array, float]:
-    """The same where F need not be symmetric: GMRES, its residuals least in the norm of P^-1."""
+    """The same for F that need not be symmetric: GMRES, which minimises the P^-1 norm of residuals."""
     xp, start = namespace(b), solve(b)
     first = float(xp.sum(b * start)) ** 0.5
     x = Fx = xp.zeros_like(b)
@@ -244,7 +244,7 @@ def minimal_residuals(
         images.append(remainder(solved[k]))
         w = basis[k] + images[k]
         z = solve(w)
-        for _ in range(2):  # once more for what rounding left
+        for _ in range(2):  # a second time for rounding errors
             for j in range(k + 1):
                 share = float(xp.sum(basis[j] * z))
                 H[j, k] += share

@@ -1,11 +1,11 @@
-"""Sparse Cholesky factorisation by leaves: small blocks of columns that touch a rest, and not each other.
+"""Sparse Cholesky factorisation that first eliminates leaves: small blocks of columns, unconnected to each other.
 
     A = [D B'; B C],    D of small blocks,    C - B D^-1 B' = L L'
 
-A grouping with one effect a level (or an intercept and slopes) makes one leaf a level: the students of a table of
-ratings, an effect for every row, points that condition on knots. One compiled pass eliminates them straight into the
-storage of the rest. The rest is a dense matrix where they fill it (``DenseRest``, factorised by LAPACK), or has an
-order of its own in which it stays sparse (``supernodal.py``, by fronts).
+Effects of the levels of a factor (or an intercept and slopes for each) give one leaf for each level. Examples are
+students in a table of ratings, an effect for each row, or points conditioned on knots. One compiled pass eliminates the
+leaves directly in the storage of the remaining matrix, called the rest. If leaves fill the rest it is dense
+(``DenseRest``, factorised by LAPACK). Otherwise it has its own fill-reducing order (``supernodal.py``, by fronts).
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from .supernodal import SymbolicCholesky
 
 T = TypeVar("T")
 
-_WIDEST = 8  # columns of a leaf; wider blocks are left to the rest, since plain loops handle the squares of leaves
-_FEW = 16  # rows of a rest; with fewer leaves are taken whatever anything else would cost
-_DENSE = 2.0  # multiplications of LAPACK that cost as much as one among fronts
-_FULL = 0.5  # share of a dense rest that leaves fill, or over which its rows reach, from which it is taken at once
-_TOUCHED = 32  # rows of a rest that each row touches on average, from which it is asked whether it fills up
-_HUBS = 0.25  # share of its rows, those that touch most, that are left out when it is asked how far the others reach
-_ALL_ROWS = 4000  # rows of a rest of which all are looked at; of more rows a sample is
-_SAMPLED = 256  # rows of that sample, about
+_WIDEST = 8  # most columns of a leaf; plain loops handle the squares of leaves, so wider blocks stay in the rest
+_FEW = 16  # rows of a rest up to which leaves are taken whatever the cost of other methods
+_DENSE = 2.0  # cost of a multiplication among fronts relative to one of LAPACK
+_FULL = 0.5  # share of a dense rest that leaves fill, or that rows span, from which it is taken at once
+_TOUCHED = 32  # average number of neighbours of a row of the rest, from which its fill is examined
+_HUBS = 0.25  # share of rows, those with most neighbours, that the examination of the bandwidth leaves out
+_ALL_ROWS = 4000  # rows of a rest up to which all are examined; for more rows a sample
+_SAMPLED = 256  # approximate number of rows in that sample
 _MANY = 2000  # columns of a matrix from which leaves may be eliminated before fronts
-_REACH = 48  # rows that leaves may touch, as a root mean square, if they are eliminated before fronts
-_MOST = 20_000  # rows of a dense rest; more do not fit into memory
-_STRETCHES = 8  # into which many leaves are cut, each with a rest of its own to add to
-_CUT_LEAVES = 1 << 16  # leaves from which they are cut
-_CUT_REST = 64  # rows of a rest up to which they are cut
+_REACH = 48  # root mean square number of rows of leaves up to which they are eliminated before fronts
+_MOST = 20_000  # most rows of a dense rest; larger ones do not fit in memory
+_STRETCHES = 8  # number of parts into which many leaves are divided, each with its own copy of the rest
+_CUT_LEAVES = 1 << 16  # number of leaves from which they are divided
+_CUT_REST = 64  # rows of a rest up to which they are divided
 _LARGE = 2048  # rows of a dense rest from which its factor and its inverse share one matrix
 
-_inverting = RLock()  # a factor is not solved with while its inverse takes its place
+_inverting = RLock()  # no solves with a factor while its inverse replaces it
 
 
 class Leaves(NamedTuple):
-    """A choice of leaves: the number of each column's (n,), -1 in the border, and what a factorisation would cost."""
+    """A choice of leaves: the leaf of each column (n,), -1 in the rest, and the cost of a factorisation."""
 
     number: np.ndarray
     n_border: int
-    work: float  # multiplications, about
+    work: float  # approximate number of multiplications
 
     def fill_border(self, A: Any) -> bool:
-        """Whether no other factorisation need be looked at: nearly all columns are leaves, or they fill the border."""
+        """Whether nearly all columns are leaves or leaves fill the rest, so that no other method is considered."""
         if 4 * self.n_border > 3 * self.number.size:
             return False
         if self.n_border <= max(_FEW, self.number.size**0.5):
@@ -71,24 +71,24 @@ class Leaves(NamedTuple):
         return _tangled(sp.csr_array(B @ B.T + C))
 
     def precede_fronts(self, A: Any) -> bool:
-        """Whether they are best eliminated on their own before fronts: many small columns that touch few rows each."""
+        """Whether to eliminate leaves separately before fronts: many small columns with few neighbours each."""
         inside = self.number >= 0
         degree = np.diff(A.indptr)[inside].astype(np.float64)
         many = inside.size >= _MANY and 3 * self.n_border <= inside.size
         return bool(many and (degree**2).sum() <= _REACH**2 * degree.size)
 
     def cheaper_than(self, work: float) -> bool:
-        """Whether it takes less time than fronts with so many multiplications."""
+        """Whether leaves take less time than fronts with this number of multiplications."""
         return self.n_border <= _MOST and self.work <= _DENSE * work
 
 
 def _tangled(A: Any) -> bool:
-    """Whether A, a border as leaves leave it, fills up in any order: each row touches many, however they are ordered.
+    """Whether A, the rest after eliminating leaves, fills up in any order, because its rows have distant neighbours.
 
-    Rows that touch a good part of all others (an intercept) are left out; the order is that of Cuthill and McKee, in
-    which a row reaches not far where A has the structure of a map. A quarter of the rows is left out of it, those that
-    touch most: on a map where few points are neighbours of far ones (``gmrf/vecchia.py``) they would be short cuts, and
-    what fills up does so without them.
+    Rows with very many neighbours (an intercept) are left out. In the Cuthill-McKee order the neighbours of a row are
+    near if A has the structure of a map. The quarter of the rows with most neighbours is also left out of this order:
+    on a map in which few points have distant neighbours (``gmrf/vecchia.py``) they would be short cuts, and a matrix
+    that fills up does so without them.
     """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -104,11 +104,11 @@ def _tangled(A: Any) -> bool:
 
 
 def find_leaves(A: Any) -> Leaves:
-    """Leaves of A, a canonical csc array.
+    """Find leaves of A, a canonical csc array.
 
-    Columns with the same neighbours make a block. Blocks that touch no other are taken greedily, those with few
-    neighbours first, or those of the longest run of columns that do not touch, as the levels of a grouping are;
-    whatever leaves the smaller border.
+    Columns with the same neighbours form a block. Unconnected blocks are chosen greedily, those with few neighbours
+    first; or else from the longest run of columns that are not connected, such as the levels of a factor. The choice
+    that leaves the smaller rest is returned.
     """
     from . import _leaves as kernels
 
@@ -121,31 +121,31 @@ def find_leaves(A: Any) -> Leaves:
     reach, wide = degree[members[first[:-1]]], width > _WIDEST
     run = kernels.runs(A.indptr, A.indices, block, members, first)
     length = np.bincount(run, weights=width)[run]
-    found = []
+    choices = []
     for keys in ((reach, wide), (reach, run, -length, wide)):
         taken = kernels.independent(A.indptr, A.indices, block, members, first, np.lexsort(keys)) == 1
-        found.append(taken & ~wide)
-        if n - int(width[found[0]].sum()) <= _FEW:
+        choices.append(taken & ~wide)
+        if n - int(width[choices[0]].sum()) <= _FEW:
             break
-    best = max(found, key=lambda taken: int(width[taken].sum()))
+    best = max(choices, key=lambda taken: int(width[taken].sum()))
     rest = n - int(width[best].sum())
     work = float((width[best] * reach[best].astype(np.float64) ** 2).sum()) + rest**3 / 3.0
     return Leaves(np.where(best, np.cumsum(best) - 1, -1)[block], rest, work)
 
 
 class LeafAnalysis(StoredAnalysis):
-    """Which columns are leaves, and where every entry goes.
+    """The columns that are leaves, and the position of each entry.
 
     Attributes
     ----------
     rest : StoredAnalysis
-        Of what the leaves leave, whose storage follows theirs.
+        The analysis of the rest, whose storage follows that of the leaves.
     size : int
-        Entries of the squares and panels of the leaves.
+        Number of entries of the squares and panels of leaves.
     """
 
     def __init__(self, A: Any, leaf: np.ndarray, by_fronts: bool = False) -> None:
-        """``leaf`` (n,) is the number of each column's leaf, -1 in the rest."""
+        """``leaf`` (n,) is the leaf of each column, -1 in the rest."""
         from . import _leaves as kernels
 
         self.n, self.indptr, self.indices = A.shape[0], A.indptr.copy(), A.indices.copy()
@@ -154,7 +154,7 @@ class LeafAnalysis(StoredAnalysis):
         inside = inside[np.argsort(leaf[inside], kind="stable")]
         self.order, self.n_leaves = np.concatenate([inside, np.flatnonzero(leaf < 0)]), inside.size
         place = np.empty(self.n, dtype=np.int64)
-        place[self.order] = np.arange(self.n)  # of each column among the leaves' columns, then in the rest
+        place[self.order] = np.arange(self.n)  # position of each column: first the columns of leaves, then the rest
         width = np.bincount(leaf[inside]).astype(np.int64)
         self.start = np.concatenate([[0], np.cumsum(width)])
         pattern = self.indptr, self.indices, leaf, place
@@ -166,19 +166,19 @@ class LeafAnalysis(StoredAnalysis):
         self.n_rest = r = self.n - self.n_leaves
         self.everywhere = kernels.places(*pattern, self.start, self.square, self.panel, self.n_leaves, self.size, r)
         self.rest: SymbolicCholesky | DenseRestAnalysis
-        self.pairs: RowPairs | None = None  # where pairs of the rows of a leaf stand in a sparse rest
+        self.pairs: RowPairs | None = None  # positions of pairs of a leaf's rows in a sparse rest
         if by_fronts:
             self._analyse_rest()
         else:
             self.rest = DenseRestAnalysis(r)
         self.nnz = self.size + self.rest.nnz
         self.work = 0.5 * float((width * below.astype(np.float64) ** 2).sum()) + self.rest.work
-        if by_fronts and self.nnz < 2**31:  # half of the memory that millions of points take
+        if by_fronts and self.nnz < 2**31:  # half the memory if there are millions of points
             self.everywhere = self.everywhere.astype(np.int32)
         self.diagonal = self.everywhere[self.diagonal_entries]
 
     def _analyse_rest(self) -> None:
-        """The analysis of the rest as the leaves leave it, by fronts, and where its own entries stand."""
+        """Analyse the rest after elimination of leaves, by fronts, and find the positions of its own entries."""
         r, outside = self.n_rest, self.everywhere >= self.size
         count = np.ones(self.rows.size, dtype=np.float32)
         touched = sp.csr_array((count, self.rows, self.ptr), shape=(self.ptr.size - 1, r))
@@ -193,15 +193,15 @@ class LeafAnalysis(StoredAnalysis):
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """What the compiled passes ask for: the leaves, and where pairs of their rows stand in the rest."""
+        """The arguments of the compiled passes: the leaves, and positions of pairs of their rows in the rest."""
         pairs, place = (self.ptr, None) if self.pairs is None else (self.pairs.ptr, self.pairs.place)
         return self.start, self.ptr, self.rows, self.square, self.panel, pairs, place, self.n_rest
 
     def in_stretches(self, work: Callable[[int, int], T]) -> list[T]:
-        """work(first, last) for stretches that cover the leaves, on every core; the pattern alone says which.
+        """work(first, last) for ranges that cover all leaves, on all cores; the ranges depend on the pattern only.
 
-        Many leaves before a small rest are cut: each stretch has a rest of its own to add to, and the sums of these are
-        the same however many cores there are.
+        Many leaves with a small rest are divided into ranges, each with its own copy of the rest. The sum of the copies
+        does not depend on the number of cores.
         """
         m = self.start.size - 1
         pieces = _STRETCHES if m >= _CUT_LEAVES and self.n_rest <= _CUT_REST else 1
@@ -212,7 +212,7 @@ class LeafAnalysis(StoredAnalysis):
         return [part for stretch in done for part in stretch]
 
     def on_every_core(self, work: Callable[[int, int], Any]) -> None:
-        """work(first, last) for stretches of leaves, each of which writes to its own alone."""
+        """work(first, last) for ranges of leaves, each of which writes only to its own memory."""
         m, below = self.start.size - 1, np.diff(self.ptr)
         on_every_core(m, int(below @ below) // max(1, m) + 1, work)
 
@@ -225,7 +225,7 @@ class LeafAnalysis(StoredAnalysis):
 
 
 class LeafCholesky(StoredFactorisation):
-    """A = L L' by leaves before a rest. x (nnz,) holds squares, panels and the storage of the rest."""
+    """A = L L' with leaves first. x (nnz,) has squares, panels and the storage of the rest."""
 
     symbolic: LeafAnalysis
 
@@ -252,7 +252,7 @@ class LeafCholesky(StoredFactorisation):
         return out
 
     def _alone(self) -> AbstractContextManager[Any]:
-        """A turn of this thread, where the inverse takes the place of the factor."""
+        """A lock for this thread, if the inverse replaces the factor."""
         return _inverting if self._selected is None and self.symbolic.in_place else nullcontext()
 
     def _solve(self, b: np.ndarray, both: bool) -> np.ndarray:
@@ -278,7 +278,7 @@ class LeafCholesky(StoredFactorisation):
 
     @cached_property
     def _regressions(self) -> np.ndarray:
-        """Y = L21 L11^-1 of the leaves on the rest."""
+        """Y = L21 L11^-1, the regressions of leaves on the rest."""
         from . import _leaf_passes as kernels
 
         S = self.symbolic
@@ -309,7 +309,7 @@ class LeafCholesky(StoredFactorisation):
 
 
 class DenseRestAnalysis(StoredAnalysis):
-    """A dense matrix (r, r) as the rest of others, row by row; its lower triangle is read."""
+    """A dense matrix (r, r), stored by rows, as the rest of another matrix; its lower triangle is used."""
 
     def __init__(self, r: int) -> None:
         self.n, self.nnz, self.work = r, r * r, r**3 / 6.0
@@ -326,8 +326,8 @@ class DenseRestAnalysis(StoredAnalysis):
 class DenseRest(StoredFactorisation):
     """L of a dense matrix by LAPACK.
 
-    Above the diagonal of the inverse stands L, its columns divided by the pivots. A large matrix has one memory for
-    both, and the inverse takes the factor's place.
+    Above the diagonal of the inverse is L, with columns divided by the pivots. For a large matrix the inverse replaces
+    the factor in memory.
     """
 
     def _factorise(self, x: np.ndarray) -> np.ndarray:
@@ -345,7 +345,7 @@ class DenseRest(StoredFactorisation):
             return np.ascontiguousarray(solve_lower(L, seen, transposed=True))
         from scipy.linalg.blas import dtrsm
 
-        U, pivot = self._selected.reshape(self.n, self.n).T, self._pivots[:, None]  # Fortran sees a unit lower triangle
+        U, pivot = self._selected.reshape(self.n, self.n).T, self._pivots[:, None]  # a unit lower triangle for Fortran
         b = dtrsm(1.0, U, b, lower=1, diag=1) / pivot if both else b
         return np.ascontiguousarray(dtrsm(1.0, U, b / pivot, lower=1, trans_a=1, diag=1))
 
@@ -362,7 +362,7 @@ class DenseRest(StoredFactorisation):
                 np.copyto(Z, inverse, where=np.tri(self.n, dtype=bool))
 
     def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
-        """By solves from either side. Fortran sees the transposes: L below the diagonal, and C once it is mirrored."""
+        """Solves from both sides. Fortran sees the transposes: L below the diagonal, and C after mirroring."""
         from ._leaf_passes import copy_above
         from .two_sided import two_sided
 

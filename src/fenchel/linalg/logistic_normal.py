@@ -1,18 +1,18 @@
-"""A logistic under a normal: E of softplus and of its derivatives, to 1e-12 at any mean and variance.
+"""Expectations of softplus and its derivatives under a normal, to 1e-12 at any mean and variance.
 
     sigma = sigmoid(eta),  eta ~ N(h, rho):   E[softplus(eta)], E[sigma], E[sigma'], E[sigma''], E[sigma''']
 
-The trapezoidal rule is exponentially accurate for functions analytic in a strip, and sigma has its poles at +-i pi: a
-spacing of 0.5 leaves exp(-2 pi^2 / 0.5) = 7e-18. Where the normal is narrow (rho < 1) the nodes follow it. Where it is
-wide they stay at the origin, the same for all rows: what softplus has beyond a compact part is a smooth kink with a
-closed expectation,
+The trapezoidal rule converges exponentially for functions analytic in a strip. sigma has its poles at +-i pi, so that a
+spacing of 0.5 has error exp(-2 pi^2 / 0.5) = 7e-18. For a narrow normal (rho < 1) the nodes are centred at its mean.
+For a wide one they are at the origin, the same for all rows: softplus is a compact remainder plus a smooth kink R_c
+with a closed expectation,
 
     softplus(x) = R_c(x) + (a remainder of order e^-|x|),   R_c(x) = x Phi(x/c) + c phi(x/c),   E[R_c(eta)] = R_b(h)
 
-with b^2 = c^2 + rho, so one matrix of normal densities times one table of remainders gives everything. Compiled loops
-sum the nodes of many rows, and where the variance is below 1e-3 three terms of the Taylor series, whose coefficients
-are polynomials in sigma. Few rows whose variances all exceed 0.15 share one table, of half the spacing where one of
-them is below 1. Rows so far in a tail that their mass lies beyond the table are left to panel quadrature.
+with b^2 = c^2 + rho, so that one matrix of normal densities times one table of remainders gives all results. Compiled
+loops sum the nodes of many rows, and below a variance of 1e-3 three terms of the Taylor series, whose coefficients are
+polynomials in sigma. Few rows with variances above 0.15 share one table, with half the spacing if a variance is below
+1. Rows so far in a tail that their mass is outside the table use quadrature by panels.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .arrays import Array, is_numpy, namespace
 from .functions import logistic_parts, sigmoid
 from .quadrature import expect
 
-_SERIES = 1e-3  # a variance up to which the series serves
-_FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # variance up to which, spacing in standard deviations, reach in them
-_SPACING = 0.5  # of the nodes that stay
-_FINE = 0.15, 0.25  # variance from which a table serves few rows, and the spacing of its nodes
-_SEEN = 9.0  # sds from the mean within which a normal has density
+_SERIES = 1e-3  # largest variance for the series
+_FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # largest variance, spacing and range of nodes in standard deviations
+_SPACING = 0.5  # spacing of fixed nodes
+_FINE = 0.15, 0.25  # least variance for which a few rows use a table, and the spacing of its nodes
+_SEEN = 9.0  # sds from the mean beyond which a normal density is negligible
 _ROOT_2PI = float(np.sqrt(2.0 * np.pi))
-_REACH = 38.0  # |x| up to which there are such nodes
+_REACH = 38.0  # largest |x| of the fixed nodes
 _KINK = 1.7  # c of the smooth kink
-_COMPILED = 512  # rows from which narrow normals are summed by compiled loops
-_FEW = 256  # rows at a time: the functions at their nodes stay in cache
+_COMPILED = 512  # number of rows from which narrow normals are summed by compiled loops
+_FEW = 256  # rows at a time, so that functions at their nodes fit in the cache
 
 PLUS, MINUS, TAU, REST, FIRST, SECOND, THIRD = range(7)
 
 
 def logistic_moments(h: Array, rho: Array) -> Array:
-    """E of softplus(eta), softplus(-eta), sigma, 1 - sigma, sigma', sigma'', sigma''' (7, N), exact in their tails."""
+    """E of softplus(eta), softplus(-eta), sigma, 1 - sigma, sigma', sigma'', sigma''' (7, N), exact in the tails."""
     if not (is_numpy(h) and is_numpy(rho)):
         return _by_panels(h, rho)
     out, lower = np.empty((7, h.shape[0])), -np.inf
@@ -64,8 +64,8 @@ def logistic_moments(h: Array, rho: Array) -> Array:
         else:
             _fill(out, follow, lambda i, rule=rule: _by_following(h[i], rho[i], *rule))
         lower = upper
-    wide = ~(rho <= lower)  # NaN too
-    far = np.abs(h) - rho + 7.0 * np.sqrt(rho) > _REACH  # the mass of e^-|x| N(x; h, rho) leaves the table
+    wide = ~(rho <= lower)  # true for NaN as well
+    far = np.abs(h) - rho + 7.0 * np.sqrt(rho) > _REACH  # the mass of e^-|x| N(x; h, rho) is outside the table
     _fill(out, wide & ~far, lambda i: _by_table(h[i], rho[i]))
     _fill(out, wide & far, lambda i: _by_panels(h[i], rho[i]))
     return out
@@ -104,7 +104,7 @@ def _by_following(h: np.ndarray, rho: np.ndarray, z: np.ndarray, weight: np.ndar
 
 @cache
 def _table(spacing: float) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes (M,) and what the seven functions have beyond their kinks there (M, 5)."""
+    """Nodes (M,) and the remainders (M, 5) of the functions without their kinks at these nodes."""
     half = spacing * np.arange(1, int(_REACH / spacing) + 1)
     x = np.concatenate([-half[::-1], [0.0], half])
     size, c = np.abs(x), _KINK

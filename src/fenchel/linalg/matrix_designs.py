@@ -1,7 +1,7 @@
-"""Designs that are matrices: dense in numpy, dense in another array library (on a device, say), or scipy sparse.
+"""Designs that are matrices: dense in numpy, dense in another array library (such as on a device), or scipy sparse.
 
-Dense rows on the host and sparse ones also answer for [W, 1], the matrix with a column of ones, in the same pass: what
-``standardized.py`` is made of.
+Dense and sparse designs on the host also compute with [W, 1], the matrix with a column of ones, in the same pass; they
+are the basis of ``standardized.py``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .dense import asarray_index
 from .design import HOST, Design
 from .machine import PARALLEL, block_rows, blocks, empty, on_every_core
 
-_LARGE = 1 << 24  # entries of a block where the library has its own ways
+_LARGE = 1 << 24  # entries of a block if the library's own products are used
 
-_CANCELS = 1e-6  # of the squares added up: a form below this has lost too many digits to the cross terms
+_CANCELS = 1e-6  # relative to the sum of squares: a form below this has lost too many digits to cross terms
 
 
 def as_design(W: Any, like: Array | None = None, where: str = "design", name: str = "design") -> Design:
-    """What a user gives as W, checked to be finite, beside ``like``; without it, where W itself lives."""
+    """A design from a user's W, checked to be finite, in the library and on the device of ``like``, or where W is."""
     if isinstance(W, Design):
         for values in W.entries():
             finite(where, name, values)
@@ -45,7 +45,7 @@ def as_design(W: Any, like: Array | None = None, where: str = "design", name: st
 
 
 def array_design(X: Array) -> Design:
-    """An array of our own making, which needs no check."""
+    """An array of this package, which needs no check."""
     return Dense(X) if is_numpy(X) else Device(X)
 
 
@@ -54,8 +54,8 @@ def is_sparse(X: ArrayLike) -> bool:
 
 
 def checked_indices(where: str, name: str, A: Any) -> Any:
-    """A scipy sparse matrix itself, once its indices are known to lie in its shape: compiled loops trust them."""
-    if A.format in ("csr", "csc", "bsr"):  # other formats are checked where scipy makes them
+    """A scipy sparse matrix whose indices are checked to be within its shape, as compiled loops do not check them."""
+    if A.format in ("csr", "csc", "bsr"):  # scipy checks other formats
         try:
             A.check_format(full_check=True)
         except ValueError as error:
@@ -64,7 +64,7 @@ def checked_indices(where: str, name: str, A: Any) -> Any:
 
 
 class Matrix(Design):
-    """A matrix on the host, and the same with a column of ones."""
+    """A matrix on the host, also with a column of ones."""
 
     X: Any
 
@@ -77,28 +77,28 @@ class Matrix(Design):
         """rowsum((W U + 1 last')^2)."""
 
     def bordered_variances(self, U: Array, last: np.ndarray, Q: Callable[[], np.ndarray]) -> Array:
-        """The same, or [w, 1]' Q [w, 1] with Q = [U; last] [U; last]' where that costs less and loses no digits."""
+        """The same, or [w, 1]' Q [w, 1] with Q = [U; last] [U; last]' if that costs less and loses no digits."""
         return self.row_squares(U, last)
 
     @abstractmethod
     def bordered_products(self, Q: np.ndarray) -> np.ndarray:
-        """[w, 1]' Q [w, 1] of every row, for Q (L + 1, L + 1)."""
+        """[w, 1]' Q [w, 1] for each row, with Q (L + 1, L + 1)."""
 
     def gram(self, weight: Array) -> Array:
         return self.bordered(to_numpy(weight))[:-1, :-1]
 
 
 class Dense(Matrix):
-    """A numpy array (R, L), or rows that make one a block at a time (``standardized.Shifted``).
+    """A numpy array (R, L), or an object that computes rows block by block (``standardized.Shifted``).
 
-    Every pass takes a cacheful of rows at a time, on every core, and no temporary is as large as X.
+    Each pass takes blocks of rows that fit in the cache, on all cores, and no temporary is as large as X.
     """
 
     def __init__(self, X: Any) -> None:
         self.X, self.shape = X, tuple(X.shape)
 
     def _rowwise(self, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int) -> np.ndarray:
-        """A vector (R,) that ``one(block, scratch, out)`` fills block by block; scratch has that width."""
+        """A vector (R,) that ``one(block, scratch, out)`` computes block by block; scratch has ``width`` columns."""
         out = np.empty(self.shape[0])
 
         def stretch(start: int, stop: int) -> None:
@@ -110,7 +110,7 @@ class Dense(Matrix):
         return out
 
     def _summed(self, stretch: Callable[[int, int], np.ndarray]) -> np.ndarray:
-        """What stretches of rows add up to."""
+        """The sum over ranges of rows."""
         parts = on_every_core(self.shape[0], self.shape[1], stretch)
         return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
@@ -136,7 +136,7 @@ class Dense(Matrix):
         return self._summed(stretch)
 
     def bordered(self, weight: np.ndarray) -> np.ndarray:
-        if (weight < 0.0).any():  # X' diag(w) X is that of the positive weights less that of the others
+        if (weight < 0.0).any():  # X' diag(w) X for positive weights minus that for the others
             return self.bordered(np.maximum(weight, 0.0)) - self.bordered(np.maximum(-weight, 0.0))
         L, root = self.shape[1], np.sqrt(weight)
 
@@ -145,7 +145,7 @@ class Dense(Matrix):
             total[:] = 0.0
             for some in blocks(start, stop, L):
                 block = np.multiply(self.X[some], root[some, None], out=scratch[: some.stop - some.start])
-                total[:L, :L] += np.matmul(block.T, block, out=square)  # a matrix by itself is half the work
+                total[:L, :L] += np.matmul(block.T, block, out=square)  # half the work: a matrix with itself
                 total[L, :L] += root[some] @ block
             total[:L, L], total[L, L] = total[L, :L], weight[start:stop].sum()
             return total
@@ -197,7 +197,7 @@ class Dense(Matrix):
 
 
 def stripes(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
-    """U in a few stripes of columns, those of a triangular one without the zeros below: a third of the work less."""
+    """U in a few blocks of columns; those of a triangular U without zeros below, which saves a third of the work."""
     n = U.shape[1]
     ends = list(pairwise(n * c // 4 for c in range(5)))
     if n < 4 or any(U[j:, i:j].any() for i, j in ends):
@@ -206,7 +206,7 @@ def stripes(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
 
 
 class Sparse(Matrix):
-    """A scipy sparse matrix in CSR, every entry in one piece."""
+    """A scipy sparse matrix in CSR, without duplicate entries."""
 
     def __init__(self, X: Any) -> None:
         X = X.tocsr()
@@ -242,7 +242,7 @@ class Sparse(Matrix):
         return G
 
     def _forms(self, Q: np.ndarray) -> tuple[np.ndarray, float]:
-        """[w, 1]' Q [w, 1] of every row for a symmetric Q, and the least relative to the squares in it."""
+        """[w, 1]' Q [w, 1] for each row and a symmetric Q, and the smallest relative to the squares in it."""
         from ._rows import forms
 
         X, out, Q = self.X, np.empty(self.shape[0]), np.ascontiguousarray(Q)
@@ -257,7 +257,7 @@ class Sparse(Matrix):
         return 1 + self.X.nnz // max(1, self.shape[0])
 
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
-        """By w' U U' w where that is less work and nothing cancels in it."""
+        """By w' U U' w if that is less work and nothing cancels."""
         last = np.zeros(U.shape[1]) if last is None else last
 
         def product() -> np.ndarray:
@@ -305,7 +305,7 @@ class Sparse(Matrix):
 
 
 class Device(Design):
-    """An array of another library: its own products, in large blocks where a temporary would be as large as W."""
+    """An array of another library, with its own products, in large blocks if a temporary would be as large as W."""
 
     def __init__(self, X: Array) -> None:
         self.X, self.like, self.shape = X, X, tuple(X.shape)
@@ -341,7 +341,7 @@ class Device(Design):
 
 
 def _blocks(X: Any, one: Callable[[Any], Array]) -> Array:
-    """``one`` of large blocks of rows, where X is sparse (and its products are not) or lives on a device."""
+    """``one`` for large blocks of rows, if X is sparse (and its products are not) or on a device."""
     step = max(1, _LARGE // max(1, X.shape[1]))
     if X.shape[0] <= step:
         return one(X)

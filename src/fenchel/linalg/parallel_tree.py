@@ -1,12 +1,12 @@
-"""Walks over the tree of fronts, on every core: parts of the tree side by side, what joins them alone.
+"""Traversals of the tree of fronts on all cores: parts of the tree in parallel, then the fronts that join them.
 
     factorise    bottom up: the parts, then the top that joins them
     invert       top down: the top, then the parts
 
-A part is a few whole subtrees on one thread. The top has nothing beside it: the products of its large fronts are cut
-into the stripes of ``_fronts.py``, and what is left to one thread are triangles of a few hundred columns and copies.
-Every product is the one that a single thread would make, so the digits are the same. BLAS keeps to one thread
-throughout: nearly all of its calls are too short for more.
+A part is a few whole subtrees, computed on one thread. The top is computed when no part is: products of its large
+fronts are divided into the stripes of ``_fronts.py``, and one thread does triangles of a few hundred columns and
+copies. Each product is the one that a single thread would compute, so the digits are the same. BLAS uses one thread
+throughout, since nearly all of its calls are too short for more.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PARALLEL = 1e8  # multiplications of a factorisation from which threads are worth starting
-LARGE = 1e8  # the same of one front, from which its stripes are worth threads
-_GAIN = 0.7  # of a further thread there
-_TOP = 32  # fronts that may join the parts
-_COLUMNS = 64  # right sides that are solved for together
-_PARTS = 2  # for each core, the large ones first
+PARALLEL = 1e8  # multiplications of a factorisation from which threads pay
+LARGE = 1e8  # multiplications of one front from which threads for its stripes pay
+_GAIN = 0.7  # speed gained by each further thread there
+_TOP = 32  # most fronts in the top
+_COLUMNS = 64  # right-hand sides solved for together
+_PARTS = 2  # number of parts per core; large ones come first
 
 
 class Schedule:
-    """Which supernodes are done together, and where their parts of the two stacks begin.
+    """The supernodes that are computed together, and the positions of their parts in the two stacks.
 
     Attributes
     ----------
-    nodes : list of arrays (k,), of each part and at last of the top, ascending
+    nodes : list of arrays (k,), the supernodes of each part and finally of the top, ascending
     owner : array (m,), the part of each supernode
-    up, down : arrays, where the stacks of the parts and of each front of the top begin, and where the last ends
+    up, down : arrays, the positions in the stacks of each part and of each front of the top, and the end of the last
     """
 
     def __init__(self, symbolic: SymbolicCholesky, n_cores: int) -> None:
@@ -74,7 +74,7 @@ class Schedule:
 
     @property
     def keep(self) -> bool:
-        """Whether there are parts: what the top leaves on the way down is read later then."""
+        """Whether there are several parts, which later read what the top leaves on the way down."""
         return self.n_cores > 1
 
     def pool(self) -> Executor:
@@ -84,12 +84,12 @@ class Schedule:
         return ThreadPoolExecutor(self.n_cores)
 
     def run(self, each: Callable[[int], T]) -> list[T]:
-        """``each`` of every part, side by side."""
+        """The results of ``each`` for all parts, in parallel."""
         return side_by_side([partial(each, part) for part in range(len(self.nodes) - 1)], self.n_cores)
 
 
 def _cut(parent: np.ndarray, total: np.ndarray, n_cores: int) -> list[int]:
-    """Roots of subtrees that are soon done side by side, together with the top, of which large fronts gain less."""
+    """Roots of subtrees that give a short time together with the top, whose large fronts gain less from threads."""
     children: dict[int, list[int]] = {}
     for k in np.flatnonzero(parent >= 0)[total[parent >= 0] > 0.0].tolist():
         children.setdefault(int(parent[k]), []).append(k)
@@ -113,7 +113,7 @@ def _cut(parent: np.ndarray, total: np.ndarray, n_cores: int) -> list[int]:
 
 
 def _binned(roots: list[int], total: np.ndarray, n_parts: int) -> list[list[int]]:
-    """The subtrees in so many parts of about the same work, the largest first."""
+    """The subtrees in ``n_parts`` parts of about equal work, largest first."""
     heap: list[tuple[float, int, list[int]]] = [(0.0, part, []) for part in range(n_parts)]
     for root in sorted(roots, key=lambda k: -total[k]):
         work, part, some = heapq.heappop(heap)
@@ -122,7 +122,7 @@ def _binned(roots: list[int], total: np.ndarray, n_parts: int) -> list[list[int]
 
 
 def alone(symbolic: SymbolicCholesky) -> one_thread:
-    """BLAS on one thread, where that is worth saying: half of its threads' time would go into waiting."""
+    """BLAS on one thread, for matrices large enough to matter; otherwise half of its threads' time would be waiting."""
     return one_thread(symbolic.work >= PARALLEL)
 
 
@@ -130,7 +130,7 @@ _known: WeakKeyDictionary[SymbolicCholesky, dict[int, Schedule]] = WeakKeyDictio
 
 
 def schedule(symbolic: SymbolicCholesky) -> Schedule:
-    """The schedule for as many threads as may be started now; kept as long as the analysis is."""
+    """The schedule for the number of threads that may be started now, stored with the analysis."""
     n = cores(ours=True) if symbolic.work >= PARALLEL else 1
     known = _known.setdefault(symbolic, {})
     if n not in known:
@@ -139,11 +139,11 @@ def schedule(symbolic: SymbolicCholesky) -> Schedule:
 
 
 def factorise(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> int:
-    """Factorise the panels x in place, and L11^-1 of each; a bad column, or -1."""
+    """Factorise the panels x in place, and compute L11^-1 of each; returns a bad column, or -1."""
     from . import _multifrontal as kernels
 
     S, plan = symbolic, schedule(symbolic)
-    # memory by numpy: it asks for large pages, which numba does not
+    # memory from numpy, which asks for large pages, unlike numba
     stack, where = np.empty(max(1, plan.up[-1])), np.zeros(S.parent.size, dtype=np.int64)
     tree = S.start, S.ptr, S.panel, *kernels.links(S.parent), S.relative
 
@@ -200,7 +200,7 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, z: np
 
 
 def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.ndarray, forward: bool) -> np.ndarray:
-    """A^-1 b, or P' L^-T b if not ``forward``, for b (n, k); many columns in parts, side by side."""
+    """A^-1 b, or P' L^-T b if not ``forward``, for b (n, k); many columns are divided and solved in parallel."""
     from . import _multifrontal as kernels
 
     S, k = symbolic, b.shape[1]
@@ -225,14 +225,14 @@ def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.
 
 # -- one large front on several threads -----------------------------------------------------------------------
 def _each(pool: Executor, n: int, stripe: Callable[[int], Any]) -> None:
-    """``stripe`` of every row or column where one begins, the last first: below a diagonal they are the longest."""
+    """``stripe`` at the start of each stripe, the last first, since below a diagonal these are the longest."""
     from ._fronts import STRIPE
 
     list(pool.map(stripe, reversed(range(0, n, STRIPE))))
 
 
 def striped_cholesky(pool: Executor, w: int, a: np.ndarray, lda: int, inverse: np.ndarray, ldi: int) -> int:
-    """``wide_cholesky``."""
+    """``wide_cholesky`` with stripes on several threads."""
     from . import _fronts as kernels
 
     if w <= kernels.HALVED:
@@ -255,7 +255,7 @@ def striped_cholesky(pool: Executor, w: int, a: np.ndarray, lda: int, inverse: n
 
 
 def striped_square(pool: Executor, w: int, t: np.ndarray, ld: int) -> None:
-    """``wide_square``."""
+    """``wide_square`` with stripes on several threads."""
     from . import _fronts as kernels
 
     if w <= kernels.HALVED:
@@ -270,7 +270,7 @@ def striped_square(pool: Executor, w: int, t: np.ndarray, ld: int) -> None:
 
 
 def striped_eliminate(pool: Executor, w: int, r: int, F: np.ndarray, inverse: np.ndarray, U: np.ndarray) -> int:
-    """``eliminate_wide``."""
+    """``eliminate_wide`` with stripes on several threads."""
     from . import _fronts as kernels
 
     kernels.clear_above(w, F, inverse)
@@ -284,7 +284,7 @@ def striped_eliminate(pool: Executor, w: int, r: int, F: np.ndarray, inverse: np
 def striped_invert(
     pool: Executor, w: int, r: int, F: np.ndarray, inverse: np.ndarray, Z22: np.ndarray, ld: int, out: np.ndarray
 ) -> None:
-    """``invert_wide``."""
+    """``invert_wide`` with stripes on several threads."""
     from . import _fronts as kernels
 
     kernels.copy_lower(w, inverse, out)

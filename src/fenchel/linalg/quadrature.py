@@ -1,17 +1,16 @@
-"""Expectations under N(h, rho), at any mean and any variance.
+"""Expectations under N(h, rho) for any mean and any variance.
 
     expect(g, h, rho, kinks)          E[g(eta)]
     log_expect(log_g, h, rho, kinks)  log E[exp log_g(eta)],  log_g log-concave
 
-Gauss-Hermite fails when sqrt(rho) is large against the scale 1 on which a logistic bends. So the line is cut
-into panels at the mean and around every kink (the places where g bends), and each panel gets its own
-Gauss-Legendre rule: a panel is either short, or g is smooth on it and only the normal density has to be
-resolved.
+Gauss-Hermite quadrature fails if sqrt(rho) is large relative to 1, the scale on which a logistic function bends. The
+line is therefore divided into panels at the mean and around each kink (the places where g bends), each with a
+Gauss-Legendre rule. A panel is short, or g is smooth on it and only the normal density needs to be resolved.
 
-    expect_near(g, h, rho, kinks)     E[g(eta)], g analytic: in numpy each row by the cheapest rule that serves it
-    expect_between(g, h, rho, cuts)   E[g(eta)] by panels between the cuts; panels of no width cost nothing
+    expect_near(g, h, rho, kinks)     E[g(eta)], g analytic: in numpy each row by the cheapest sufficient rule
+    expect_between(g, h, rho, cuts)   E[g(eta)] by panels between the cuts; empty panels cost nothing
 
-Narrow normals: the trapezoidal rule at nodes that follow them is exponentially accurate for an analytic g.
+For narrow normals the trapezoidal rule with nodes centred at the mean converges exponentially if g is analytic.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ import numpy as np
 
 from .arrays import Array, asarray, is_numpy, namespace, to_numpy
 
-_NODES = 48  # of Gauss and Legendre on each panel
+_NODES = 48  # Gauss-Legendre nodes on each panel
 _REACH = 10.0  # standard deviations beyond which the normal density is below 1e-22
-_OFFSETS = (-40.0, -8.0, 0.0, 8.0, 40.0)  # a logistic is its asymptote to 1e-17 beyond 40
-_POINT = 1e-200  # a variance below this is a point mass
-_NARROWEST = 1e-24  # relative to 1 + h^2: a normal narrower than this is one number to rounding
+_OFFSETS = (-40.0, -8.0, 0.0, 8.0, 40.0)  # beyond 40 a logistic equals its asymptote to 1e-17
+_POINT = 1e-200  # variances below this are point masses
+_NARROWEST = 1e-24  # relative to 1 + h^2: narrower normals are a single number up to rounding
 _CHUNK = 8192  # rows at a time in other array libraries
-_FEW = 256  # rows at a time in numpy, whose panels of nodes then stay in cache
-# the trapezoidal rule of ``expect_near``: variance up to which, spacing in standard deviations, reach in them
+_FEW = 256  # rows at a time in numpy, so that panels of nodes fit in the cache
+# the trapezoidal rule of ``expect_near``: largest variance, spacing and range in standard deviations
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0), (4.0, 0.25, 9.0), (16.0, 0.125, 9.0))
-# the panels of ``expect_between``: psi grows like a square, so that all of E[psi] may lie many standard deviations out
+# the panels of ``expect_between``: psi grows like a square, so that the mass of E[psi] may be many sds from the mean
 _FAR_REACH = 14.0  # standard deviations
-_FEWER_NODES = 30  # to rounding; 24 leave 6e-11 of a square
+_FEWER_NODES = 30  # exact to rounding; 24 nodes have error 6e-11 for a square
 _FAR_OFFSETS = (-1e8, -1e6, -1e4, -400.0, -40.0, -8.0, 0.0, 8.0, 40.0, 400.0, 1e4, 1e6, 1e8)
-_POINT_SD = 1e-150  # a standard deviation below this is a point
+_POINT_SD = 1e-150  # standard deviations below this are points
 _GROUP = 1024  # rows of one rule at a time
 
-Integrand = Callable[[Array, Any], Array]  # (nodes (n, M), which rows they belong to) -> (..., n, M)
+Integrand = Callable[[Array, Any], Array]  # (nodes (n, M), indices of their rows) -> (..., n, M)
 
 
 @cache
@@ -50,7 +49,7 @@ def _legendre(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _panels(lo: Array, hi: Array, centre: Array, kinks: Sequence[Array]) -> tuple[Array, Array]:
-    """Nodes and weights (N, M) of the rule on [lo, hi] cut at the centre and around the kinks."""
+    """Nodes and weights (N, M) of the rule on [lo, hi], divided at the centre and around the kinks."""
     xp = namespace(lo)
     cuts = [lo, hi, centre] + [kink + offset for kink in kinks for offset in _OFFSETS]
     edges = xp.stack([xp.minimum(xp.maximum(cut + 0.0 * lo, lo), hi) for cut in cuts], axis=1)
@@ -64,13 +63,13 @@ def _panels(lo: Array, hi: Array, centre: Array, kinks: Sequence[Array]) -> tupl
 
 
 def _log_normal(t: Array, rho: Array) -> Array:
-    """log N(t; 0, rho). Nodes are distances t from the mean, so that a small rho loses no digits."""
+    """log N(t; 0, rho). Nodes are given as distances t from the mean, so that small rho loses no digits."""
     xp = namespace(t)
     return -0.5 * t**2 / rho - 0.5 * xp.log(2.0 * np.pi * rho)
 
 
 def _in_chunks(one: Callable[..., Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
-    """Run ``one`` on slices of rows, so that the nodes never fill the memory."""
+    """Apply ``one`` to slices of rows, to limit the memory of nodes."""
     xp, n = namespace(h), h.shape[0]
     kinks = [kink + 0.0 * h for kink in kinks]
     step = _FEW if is_numpy(h) else _CHUNK
@@ -84,7 +83,7 @@ def _in_chunks(one: Callable[..., Array], h: Array, rho: Array, kinks: Sequence[
 
 
 def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array] = ()) -> Array:
-    """E[g(eta)] for eta ~ N(h, rho), rowwise. h, rho: (N,); g(eta, rows) takes (n, M) nodes of ``rows``.
+    """E[g(eta)] for eta ~ N(h, rho), for each row of h, rho (N,); g(eta, rows) takes nodes (n, M) of ``rows``.
 
     g may grow polynomially. It may return (..., n, M); the last axis is integrated.
     """
@@ -101,26 +100,26 @@ def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequ
 
 
 def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
-    """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, rowwise; accurate far in the tails."""
+    """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, by row; accurate far in the tails."""
     return tilted_moments(log_g, h, rho, kinks)[0, :]
 
 
 def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
-    """log Z, mean - h and variance (3, N) of N(eta; h, rho) exp log_g(eta) / Z, rowwise; accurate far in the tails.
+    """log Z, mean - h and variance (3, N) of N(eta; h, rho) exp log_g(eta) / Z, by row; accurate far in the tails.
 
-    ``kinks`` holds points near which log_g peaks or bends. The interval is widened until it holds the mass of the
-    product, wherever the likelihood pulls it, and zooms then fit it closely.
+    ``kinks`` are points near which log_g peaks or bends. The interval is widened until it contains the mass of the
+    product, wherever the likelihood moves it, and is then narrowed to fit closely.
     """
 
     def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
         xp = namespace(h)
         given = rho
-        point = rho <= _NARROWEST * (1.0 + h * h)  # eta = h to rounding
+        point = rho <= _NARROWEST * (1.0 + h * h)  # eta = h up to rounding
         rho = xp.where(point, 1.0, rho)
         kinks = [kink - h for kink in kinks]
 
         def joint(t: Array) -> Array:
-            with np.errstate(over="ignore", invalid="ignore"):  # a density may vanish faster than floats can say
+            with np.errstate(over="ignore", invalid="ignore"):  # a density may underflow
                 value = log_g(h[:, None] + t, rows) + _log_normal(t, rho[:, None])
             return xp.where(xp.isnan(value), -xp.inf, value)
 
@@ -128,7 +127,7 @@ def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array,
         lo = -hi
         for kink in kinks:
             lo, hi = xp.minimum(lo, kink), xp.maximum(hi, kink)
-        for _ in range(60):  # widen until the mass, wherever the likelihood pulls it, lies inside
+        for _ in range(60):  # widen until the mass, wherever the likelihood moves it, is inside
             ends = joint(xp.stack([lo, (lo + hi) / 2, hi], axis=1))
             alive = ends > xp.max(ends, axis=1, keepdims=True) - 50.0
             if not bool(xp.any(alive[:, 0] | alive[:, 2])):
@@ -151,7 +150,7 @@ def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array,
         nodes, weights = _panels(lo, hi, peak, kinks)
         value = joint(nodes)
         top = xp.max(value, axis=1, keepdims=True)
-        lost = xp.isinf(top)  # the two densities do not meet within the range of floats
+        lost = xp.isinf(top)  # both densities underflow everywhere
         top = xp.where(lost, 0.0, top)
         mass = weights * xp.exp(value - top)
         total = xp.sum(mass, axis=1)
@@ -169,12 +168,12 @@ def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array,
 
 
 def in_groups(n: int, groups: Iterable[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]) -> np.ndarray:
-    """(..., n) from rules for groups of rows: each rule(index) returns (..., len(index)). numpy only."""
+    """(..., n) from rules for groups of rows, where rule(index) returns (..., len(index)). numpy only."""
     out = np.empty(n)
     for where, rule in groups:
-        mine = np.flatnonzero(where)
-        for i in range(0, mine.size, _GROUP):
-            index = mine[i : i + _GROUP]
+        rows = np.flatnonzero(where)
+        for i in range(0, rows.size, _GROUP):
+            index = rows[i : i + _GROUP]
             part = rule(index)
             if part.ndim != out.ndim:
                 out = np.empty((*part.shape[:-1], n))
@@ -183,7 +182,7 @@ def in_groups(n: int, groups: Iterable[tuple[np.ndarray, Callable[[np.ndarray], 
 
 
 def expect_between(g: Integrand, h: np.ndarray, rho: np.ndarray, cuts: Iterable[np.ndarray]) -> np.ndarray:
-    """E[g(eta)] by Gauss-Legendre on every panel between the cuts (N,); a panel of no width costs nothing."""
+    """E[g(eta)] by Gauss-Legendre on each panel between the cuts (N,); empty panels cost nothing."""
     x, w = np.polynomial.legendre.leggauss(_FEWER_NODES)
     sd = np.maximum(np.sqrt(rho), _POINT_SD)
     ends = [np.full_like(h, end) for end in (-_FAR_REACH, 0.0, _FAR_REACH)]
@@ -203,7 +202,7 @@ def expect_between(g: Integrand, h: np.ndarray, rho: np.ndarray, cuts: Iterable[
 
 
 def expect_near(g: Integrand, h: Array, rho: Array, kinks: list[Array], strip: float = 2.8) -> Array:
-    """E[g(eta)] under N(h, rho) for a g analytic within ``strip`` of the real line; g(eta, index) is (..., n, M)."""
+    """E[g(eta)] under N(h, rho) for g analytic within ``strip`` of the real line; g(eta, index) is (..., n, M)."""
     if not (is_numpy(h) and is_numpy(rho)):
         return expect(g, h, rho, kinks)
 

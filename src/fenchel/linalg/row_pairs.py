@@ -1,11 +1,11 @@
-"""The rows of a sparse design W beside a factorisation: products of pairs of their entries, on its pattern.
+"""The rows of a sparse design W with a factorisation: products of pairs of their entries, on the pattern.
 
     W' diag(w) W        diag(W Z W')
 
-``DesignRows`` holds them as a sparse map T from weights of the rows to the entries of W'W, or, where a factorisation
-keeps its entries in a layout of its own, as ``RowPairs``: each pair once instead of twice, straight to where the
-factorisation keeps it, and products of the entries of W taken on the way instead of stored. ``WideRows`` have many
-columns that no row leaves out, such as the features of a process: their products are those of dense matrices.
+``DesignRows`` stores them as a sparse map T from weights of the rows to the entries of W'W. For a factorisation with
+its own layout ``RowPairs`` has each pair once instead of twice, adds it directly at its position in that layout, and
+computes products of entries of W when needed. ``WideRows`` have many columns that are nonzero in every row, such as the
+features of a process: their products are those of dense matrices.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .matrix_designs import Dense
 
 
 class RowPairs:
-    """W (N, L), a csr array whose pairs all lie in the pattern that was analysed."""
+    """W (N, L), a csr array; all pairs of its rows are in the analysed pattern."""
 
     def __init__(self, W: Any, symbolic: StoredAnalysis) -> None:
         from . import _symbolic as kernels
 
-        if not W.has_canonical_format:  # a column twice in a row would be a pair of its own
+        if not W.has_canonical_format:  # a duplicate column in a row would count as a pair
             W = W.copy()
             W.sum_duplicates()
         self.W, self.symbolic = W, symbolic
@@ -39,7 +39,7 @@ class RowPairs:
         kernels.find_pairs(W.indptr, W.indices, *pattern, self.ptr, self.place)
 
     def take(self, rows: np.ndarray) -> RowPairs:
-        """The same of some rows."""
+        """The same for selected rows."""
         out = copy.copy(self)
         out.W = self.W[rows]
         out.ptr = _starts_of_pairs(out.W)
@@ -48,14 +48,14 @@ class RowPairs:
         return out
 
     def add(self, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """x += W' diag(weight) W on the storage, in place."""
+        """x += W' diag(weight) W in the layout, in place."""
         from . import _symbolic as kernels
 
         kernels.add_pairs(self.W.indptr, self.W.data, self.ptr, self.place, np.asarray(weight, dtype=np.float64), x)
         return x
 
     def forms(self, z: np.ndarray) -> np.ndarray:
-        """diag(W Z W') (N,), Z by its values on the storage."""
+        """diag(W Z W') (N,), for Z given by its values in the layout."""
         from . import _symbolic as kernels
 
         W, out = self.W, np.empty(self.W.shape[0])
@@ -68,7 +68,7 @@ class RowPairs:
 
 
 class TrianglePairs(RowPairs):
-    """The same on the lower triangle of a csc pattern, whose values are the storage; columns of W ascend."""
+    """The same for the lower triangle of a csc pattern, whose values are the layout; columns of W ascend."""
 
     def __init__(self, W: Any, indptr: np.ndarray, indices: np.ndarray) -> None:
         from . import _symbolic as kernels
@@ -80,27 +80,27 @@ class TrianglePairs(RowPairs):
 
 
 def _starts_of_pairs(W: Any) -> np.ndarray:
-    """Where the pairs of each row begin."""
+    """The index of the first pair of each row."""
     each = np.diff(W.indptr).astype(np.int64)
     return np.concatenate([[0], np.cumsum(each * (each + 1) // 2)])
 
 
 def _kind(size: int) -> Any:
-    """Integers that count so far."""
+    """An integer type for numbers up to ``size``."""
     return np.int32 if size < 2**31 else np.int64
 
 
 class DesignRows:
-    """The rows of a design W (N, L), csr, and a csc pattern that has entries at their pairs of columns.
+    """The rows of a design W (N, L), csr, and a csc pattern that contains their pairs of columns.
 
     Attributes
     ----------
     by_pairs : bool
-        Whether they are many and asked often, so that ``RowPairs`` are worth finding.
+        Whether there are many rows, used often, so that finding ``RowPairs`` pays.
     """
 
     _pairs: RowPairs | None = None
-    n_full: int = 0  # columns that are treated as those of a dense matrix
+    n_full: int = 0  # number of columns treated as those of a dense matrix
 
     def __init__(self, W: Any, indptr: np.ndarray, indices: np.ndarray, by_pairs: bool = True) -> None:
         self.W, self.indptr, self.indices, self.by_pairs = W, indptr, indices, by_pairs
@@ -114,16 +114,16 @@ class DesignRows:
 
     @property
     def products(self) -> Any:
-        """T, the map from weights of the rows to the entries of W' diag(.) W; empty at rows not ``complete``."""
+        """T, the map from weights of the rows to the entries of W' diag(.) W; empty for rows not ``complete``."""
         return self._mapped[0]
 
     @property
     def complete(self) -> np.ndarray:
-        """Which rows have all of their pairs in the pattern."""
+        """Whether all pairs of each row are in the pattern."""
         return self._mapped[1]
 
     def pairs(self, symbolic: Analysis) -> RowPairs | None:
-        """The pairs in the layout of an analysis; None where the map serves."""
+        """The pairs in the layout of an analysis; None if the map T is used."""
         if not self.by_pairs or not symbolic.stores_pairs:
             return None
         if not symbolic.compiled and int((np.diff(self.W.indptr).astype(np.int64) ** 2).sum()) <= gates.NUMPY_PAIRS:
@@ -134,11 +134,11 @@ class DesignRows:
         return self._pairs
 
     def with_values(self, W: Any) -> DesignRows:
-        """Other values on the same pattern."""
+        """The same rows with other values of W on the same pattern."""
         return DesignRows(W, self.indptr, self.indices, self.by_pairs)
 
     def take(self, rows: np.ndarray) -> DesignRows:
-        """Some of the rows."""
+        """Selected rows."""
         out = DesignRows(self.W[rows], self.indptr, self.indices, self.by_pairs)
         if self._pairs is not None:
             out._pairs = self._pairs.take(rows)
@@ -148,7 +148,7 @@ class DesignRows:
 
 
 class WideRows(DesignRows):
-    """Rows of W = [S, G] in some order of columns, G (N, M) dense; all pairs of a column of G are in the pattern.
+    """Rows of W = [S, G] in some order of columns, with G (N, M) dense; all pairs with columns of G are in the pattern.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class WideRows(DesignRows):
         super().__init__(W, indptr, indices, by_pairs=False)
         self.full, n = full, indptr.size - 1
         self.n_full, every = full.size, np.arange(n)
-        self.below = indptr[full] + every[:, None]  # (n, M): where the pair of a latent and a column of G stands
+        self.below = indptr[full] + every[:, None]  # (n, M): position of the pair of a latent and a column of G
         ahead = places_in(indptr, indices, np.tile(full, n), np.repeat(every, full.size))[0]
         self.mirrored = ahead.reshape(n, full.size)
         self._set(W)
@@ -170,7 +170,7 @@ class WideRows(DesignRows):
         return {name: self.__dict__[name] for name in names}
 
     def _set(self, W: Any) -> None:
-        """Take other rows, or other values of the same ones."""
+        """Replace the rows, or their values."""
         self.W, self.S = W, without_columns(W, self.full)
         self.G = Dense(W[:, self.full].toarray())
 
@@ -215,7 +215,7 @@ class WideProducts:
         return out
 
     def _forms(self, data: np.ndarray) -> np.ndarray:
-        """diag(W Z W') (N,), Z symmetric by its values on the pattern."""
+        """diag(W Z W') (N,), for a symmetric Z given by its values on the pattern."""
         rows, G = self.rows, self.rows.G
         both = np.asarray(data)[rows.below]
         out = np.asarray(self.sparse.T @ data) + G.row_products(both[rows.full])
@@ -225,13 +225,13 @@ class WideProducts:
 
 
 def full_columns(W: Any) -> np.ndarray:
-    """The columns of a csr array that have an entry in every row, where they are many; none where they are few."""
+    """The columns of a csr array with an entry in each row, if there are many of them; otherwise none."""
     full = np.flatnonzero(np.bincount(W.indices, minlength=W.shape[1]) == W.shape[0])
     return full if full.size >= gates.DENSE_COLUMNS else full[:0]
 
 
 def without_columns(W: Any, columns: np.ndarray) -> sp.csr_array:
-    """A csr array with some of its columns left empty."""
+    """A csr array with the entries of some columns removed."""
     gone = np.zeros(W.shape[1], dtype=bool)
     gone[columns] = True
     keep = ~gone[W.indices]
@@ -240,7 +240,7 @@ def without_columns(W: Any, columns: np.ndarray) -> sp.csr_array:
 
 
 def products_pattern(W: Any, full: np.ndarray) -> sp.csc_array:
-    """The pattern of W'W; columns that every row touches meet every latent."""
+    """The pattern of W'W; columns with an entry in every row are paired with every latent."""
     S, n = without_columns(W, full), W.shape[1]
     ones = sp.csr_array((np.ones(S.nnz), S.indices, S.indptr), shape=S.shape)
     meet = np.tile(np.arange(n), full.size), np.repeat(full, n)
@@ -249,9 +249,10 @@ def products_pattern(W: Any, full: np.ndarray) -> sp.csc_array:
 
 
 def row_products(W: Any, indptr: np.ndarray, indices: np.ndarray) -> tuple[Any, np.ndarray]:
-    """T, from weights of the rows of W to the entries of W' diag(.) W on a pattern, and which rows have all of them.
+    """T, from weights of the rows of W to the entries of W' diag(.) W on a pattern, and which rows are complete.
 
-    Row n of W touches the entries (i, j) for every pair of its columns. T is empty at rows that touch others.
+    Row n of W contributes to the entries (i, j) for all pairs of its columns. T is empty for rows with pairs outside
+    the pattern.
     """
     per_row = np.diff(W.indptr).astype(np.int64)
     ptr = np.concatenate([[0], np.cumsum(per_row**2)])
@@ -267,9 +268,9 @@ def row_products(W: Any, indptr: np.ndarray, indices: np.ndarray) -> tuple[Any, 
 def pair_places(
     W: Any, indptr: np.ndarray, indices: np.ndarray, ptr: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For every ordered pair of entries of each row of W: where it stands in a csc pattern, and the product of the two.
+    """For each ordered pair of entries of each row of W, its position in a csc pattern, and the product.
 
-    ``ptr`` counts pairs row by row. The third answer is which rows have all of their pairs in the pattern.
+    ``ptr`` counts pairs by row. The third result says which rows have all of their pairs in the pattern.
     """
     size = int(ptr[-1])
     kind = _kind(max(size, indices.size))
@@ -280,15 +281,15 @@ def pair_places(
         return place, data, compiled_places(W.indptr, W.indices, W.data, indptr, indices, ptr, place, data)
     start, count = W.indptr[:-1], np.diff(W.indptr)
     row, first, second = ordered_pairs(start, count, start, count)
-    found, missing = places_in(indptr, indices, W.indices[first], W.indices[second])
+    position, missing = places_in(indptr, indices, W.indices[first], W.indices[second])
     whole = np.bincount(row[missing], minlength=count.size) == 0
-    return found.astype(kind), W.data[first] * W.data[second], whole
+    return position.astype(kind), W.data[first] * W.data[second], whole
 
 
 def ordered_pairs(
     start: np.ndarray, count: np.ndarray, other_start: np.ndarray, other_count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every pair of an entry of row n of one matrix and one of row n of another: n, and the numbers of the two."""
+    """All pairs of entries of row n of one matrix and row n of another: n, and the indices of both entries."""
     each = count.astype(np.int64) * other_count
     row = np.repeat(np.arange(each.size), each)
     within = np.arange(row.size) - (np.cumsum(each) - each)[row]
@@ -299,9 +300,9 @@ def ordered_pairs(
 def places_in(
     indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where entries (row, column) stand in a square csc pattern, sorted by column, then row; which are missing."""
+    """Positions of entries (row, column) in a square csc pattern, sorted by column and row; and which are missing."""
     n = indptr.size - 1
     keys = np.repeat(np.arange(n, dtype=np.int64), np.diff(indptr)) * n + indices
     wanted = columns.astype(np.int64) * n + rows
-    found = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
-    return found, keys[found] != wanted if keys.size else np.ones(wanted.size, dtype=bool)
+    position = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
+    return position, keys[position] != wanted if keys.size else np.ones(wanted.size, dtype=bool)

@@ -1,15 +1,14 @@
-"""A design with its columns centred and scaled, and a column of ones: [(X - 1 shift') diag(1/scale), 1] without a copy.
+"""A design with centred and scaled columns and a column of ones, [(X - 1 shift') diag(1/scale), 1]; X is not copied.
 
     Z = [X, 1] K,    K = [diag(1/scale)  0]      Z u = [X, 1] (K u),    Z' a = K' [X, 1]' a
                          [-shift'/scale  1]      Z' diag(w) Z = K' ([X, 1]' diag(w) [X, 1]) K
 
-so that one pass over X does it, dense or sparse. It loses (shift/scale)^2 units in the last place. A column that is far
-from zero is therefore shifted before it is multiplied: a block of rows at a time where X is dense, in a copy where it
-is sparse (only a column that is nearly full can be far from zero).
+so that one pass over X, dense or sparse, is enough. This loses (shift/scale)^2 units in the last place. A column far
+from zero is therefore shifted before products: block by block if X is dense, in a copy if it is sparse (where only a
+nearly full column can be far from zero).
 
-``column_moments`` are the weighted means and standard deviations to centre and scale with, in two passes: the mean,
-then squares about it. Columns are divided by a power of two near their largest entry, so that nothing over- or
-underflows.
+``column_moments`` computes the weighted means and standard deviations in two passes: the mean, then squares about it.
+Columns are divided by a power of two near their largest entry, so that nothing overflows or underflows.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from .design import Design
 from .machine import blocks, on_every_core
 from .matrix_designs import Dense, Matrix, Sparse, is_sparse
 
-_FAR = 100.0  # standard deviations from zero up to which K is applied after the products: four digits
-_ROWS = 64  # of an L x L matrix that are changed at a time: they stay in cache
-_HUGE = 1e60  # beyond this, and below its reciprocal, entries are scaled before they are multiplied
+_FAR = 100.0  # in sds from zero: largest shift for which K is applied after products, with a loss of four digits
+_ROWS = 64  # rows of an L x L matrix changed at a time, within the cache
+_HUGE = 1e60  # entries above this, or below its reciprocal, are scaled before products
 
 
 class ColumnMoments(NamedTuple):
-    """Of D columns.
+    """Moments of D columns.
 
     Attributes
     ----------
     mean, sd : array (D,)
     rest : array (D,)
-        What rounding took from the mean: all of its digits, where a column is 1e10 standard deviations from zero.
+        Rounding errors of the means, which matter for columns many standard deviations from zero.
     constant : array (D,) of bool
-        Whether a column is one number, up to rounding.
+        Whether a column is constant up to rounding.
     """
 
     mean: np.ndarray
@@ -51,7 +50,7 @@ class ColumnMoments(NamedTuple):
 
 
 def column_moments(X: Any, weights: np.ndarray | None = None) -> ColumnMoments:
-    """Of the rows of X (N, D) with their weights; rows of weight 0 do not count."""
+    """Moments of the rows of X (N, D) with weights; rows of weight 0 do not count."""
     if weights is not None and (weights <= 0.0).any() and (weights > 0.0).any():
         X, weights = X[weights > 0.0], weights[weights > 0.0]
     n = X.shape[0]
@@ -61,7 +60,7 @@ def column_moments(X: Any, weights: np.ndarray | None = None) -> ColumnMoments:
 
 
 def _unit(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """A power of two within a factor of two of the largest entry; 1 for zeros."""
+    """The power of two within a factor of two of the largest entry; 1 for zeros."""
     size = np.maximum(np.abs(low), np.abs(high))
     return np.ldexp(1.0, np.clip(np.frexp(size)[1], -1000, 1000) * (size > 0.0))
 
@@ -88,7 +87,7 @@ def _dense(X: np.ndarray, w: np.ndarray) -> ColumnMoments:
     unit = _unit(low, high)
 
     def sums(start: int, stop: int) -> np.ndarray:
-        """Of the departures from the middle, whose mean loses no digits."""
+        """Sums of departures from the middle, whose mean loses no digits"""
         return sum((w[some] @ (X[some] / unit - middle) for some in blocks(start, stop, width)), np.zeros(width))
 
     def powers(start: int, stop: int) -> np.ndarray:
@@ -108,7 +107,7 @@ def _sparse(X: Any, w: np.ndarray) -> ColumnMoments:
     import scipy.sparse as sp
 
     X = sp.csr_array(X)
-    if not X.has_canonical_format:  # an entry in two pieces has no square of its own
+    if not X.has_canonical_format:  # a square needs an entry in one piece
         X = X.copy()
         X.sum_duplicates()
     low, high = (np.asarray(x.toarray(), dtype=np.float64).ravel() for x in (X.min(axis=0), X.max(axis=0)))
@@ -124,7 +123,7 @@ def _sparse(X: Any, w: np.ndarray) -> ColumnMoments:
 
 
 class Shifted:
-    """(X - 1 shift') diag(1/scale) of a numpy X: a block of rows is made when it is asked for."""
+    """(X - 1 shift') diag(1/scale) for a numpy X; blocks of rows are computed on request."""
 
     def __init__(self, X: np.ndarray, shift: np.ndarray, scale: np.ndarray) -> None:
         self.X, self.shift, self.scale, self.shape = X, shift, scale, X.shape
@@ -136,7 +135,7 @@ class Shifted:
 
 
 class Standardized(Design):
-    """[(X - 1 shift') diag(1/scale), 1], or without the ones.
+    """[(X - 1 shift') diag(1/scale), 1], with or without the column of ones.
 
     Parameters
     ----------
@@ -145,7 +144,7 @@ class Standardized(Design):
     ones : bool
         Whether a column of ones follows.
     rest : array (D,) or float
-        What rounding took from the shift.
+        Rounding error of the shift.
     """
 
     def __init__(self, X: Any, shift: Any = 0.0, scale: Any = 1.0, ones: bool = True, rest: Any = 0.0) -> None:
@@ -164,7 +163,7 @@ class Standardized(Design):
         self.shift, self.inverse = shift + rest, 1.0 / scale
 
     def drop(self, columns: np.ndarray) -> None:
-        """Make columns 0 exactly: those of a constant, of which only rounding is left."""
+        """Set columns to exactly 0: constant columns, of which only rounding errors remain."""
         self.inverse = np.where(columns, 0.0, self.inverse)
 
     def take(self, rows: Any) -> Standardized:
@@ -195,7 +194,7 @@ class Standardized(Design):
         return self.back(np.concatenate([self.X.adjoint(a), np.sum(a, axis=0, keepdims=True)]))
 
     def gram(self, weight: Array) -> Array:
-        """K' G K for G = [X, 1]' diag(w) [X, 1], in the memory of G: a rank-two change and a scaling."""
+        """K' G K for G = [X, 1]' diag(w) [X, 1], in the memory of G: a change of rank two and a scaling."""
         G, D, shift, inverse = self.X.bordered(to_numpy(weight)), self.shift.size, self.shift, self.inverse
         border = G[:D, D] - 0.5 * G[D, D] * shift
         for i in range(0, D, _ROWS):
@@ -236,10 +235,10 @@ class Standardized(Design):
         D, m = self.shift.size, self.shift
         each = self.inverse**2 * v[:D]
         out = self.X.row_norms(each) - 2.0 * self.X.times(m * each)
-        return np.maximum(out + m @ (m * each), 0.0) + np.sum(v[D:])  # a square that rounding took below 0
+        return np.maximum(out + m @ (m * each), 0.0) + np.sum(v[D:])  # rounding may make a square negative
 
     def into(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """K u for u (L,) or (L, M): the rows of X's columns, and the last row."""
+        """K u for u (L,) or (L, M): the rows for columns of X, and the last row."""
         D = self.shift.size
         top = (self.inverse if u.ndim == 1 else self.inverse[:, None]) * u[:D]
         return top, u[D:].sum(axis=0) - self.shift @ top
@@ -252,7 +251,7 @@ class Standardized(Design):
 
 
 def _shifted(X: Any, shift: np.ndarray, scale: np.ndarray) -> Any:
-    """(X - 1 shift') diag(1/scale) in CSR, where few shifts are not 0."""
+    """(X - 1 shift') diag(1/scale) in CSR, for few nonzero shifts."""
     import scipy.sparse as sp
 
     n, columns = X.shape[0], np.flatnonzero(shift)
@@ -264,16 +263,16 @@ def _shifted(X: Any, shift: np.ndarray, scale: np.ndarray) -> Any:
 
 
 # -- Rows that are contrasts of several predictors: row (n, p) of the design is sum_k D[p, k] w_nk in the latents of k
-# W = [D[p, k] w_k[n]]  (N P, C L),   rows observation by observation,   latents class by class
+# W = [D[p, k] w_k[n]]  (N P, C L),   rows ordered by observation,   latents ordered by class
 #     W' diag(a) W has the blocks  w_k' diag(b_kl) w_l,   b_n = D' diag(a_n) D  (C x C)
 #
-# Each of the C predictors has a design of its own, often one and the same; nothing of size N P x C
-# L is formed.
-_NUMBERS = 1 << 22  # of a temporary
+# Each of the C predictors has its own design; often all are the same. No array of size
+# N P x C L is formed.
+_NUMBERS = 1 << 22  # entries of a temporary
 
 
 class Contrasts(Design):
-    """Contrasts D (P, C) of the predictors that C designs (N, L) make of their own latents; numpy only."""
+    """Contrasts D (P, C) of C predictors, each with a design (N, L) and its own latents; numpy only."""
 
     def __init__(self, designs: Sequence[Design], D: np.ndarray) -> None:
         self.designs, self.D = list(designs), D
@@ -284,7 +283,7 @@ class Contrasts(Design):
         self.shared = all(W is self.designs[0] for W in self.designs)
 
     def parts(self, u: Array) -> list[np.ndarray]:
-        """u (C L, ...) of each class."""
+        """u (C L, ...) divided by class."""
         return np.split(to_numpy(u), self.C)
 
     def times(self, u: Array) -> Array:
@@ -298,14 +297,14 @@ class Contrasts(Design):
         return np.concatenate(parts, axis=0).reshape(self.shape[1], *a.shape[1:])
 
     def blocks(self, weight: Array) -> np.ndarray:
-        """D' diag(weight_n) D of each observation (N, C, C)."""
+        """D' diag(weight_n) D for each observation (N, C, C)."""
         return (to_numpy(weight).reshape(self.n, self.P) @ self.squares).reshape(self.n, self.C, self.C)
 
     def gram(self, weight: Array) -> Array:
         b, out = self.blocks(weight), np.empty((self.C, self.L, self.C, self.L))
         for k, W in enumerate(self.designs):
             for m in range(k + 1):
-                # off the diagonal weights are mostly negative, and a design is quickest with positive ones
+                # weights off the diagonal are mostly negative, and designs are fastest with positive ones
                 sign = -1.0 if m < k else 1.0
                 out[k, :, m, :] = sign * to_numpy(W.between(np.ascontiguousarray(sign * b[:, k, m]), self.designs[m]))
                 if m < k:
@@ -317,7 +316,7 @@ class Contrasts(Design):
         return (covariance.reshape(self.n, -1) @ self.squares.T).reshape(-1)
 
     def covariances(self, U: Array) -> np.ndarray:
-        """The covariance U U' gives to the C predictors of each observation (N, C, C)."""
+        """The covariance (N, C, C) of the C predictors of each observation under U U'."""
         out, each = np.zeros((self.n, self.C, self.C)), self.parts(U)
         step = max(1, _NUMBERS // (self.n * self.C))
         for i in range(0, each[0].shape[1], step):
@@ -346,10 +345,10 @@ class Contrasts(Design):
         return (each @ (self.D**2).T).reshape(-1)
 
     def take(self, rows: np.ndarray) -> Contrasts:
-        """Whole observations: ``rows`` are all of theirs."""
+        """Selected observations; ``rows`` must have all rows of each."""
         keep = np.asarray(rows)[:: self.P] // self.P
-        made = {id(W): W.take(keep) for W in self.designs}
-        return Contrasts([made[id(W)] for W in self.designs], self.D)
+        taken = {id(W): W.take(keep) for W in self.designs}
+        return Contrasts([taken[id(W)] for W in self.designs], self.D)
 
     def toarray(self) -> Array:
         return self.csr().toarray()
@@ -361,7 +360,7 @@ class Contrasts(Design):
 def contrast_rows(designs: Sequence[sp.csr_array], D: np.ndarray) -> sp.csr_array:
     """The same as one sparse matrix (N P, C L)."""
     n, C = designs[0].shape[0], D.shape[1]
-    stacked = sp.block_diag(designs, format="csr")  # class by class
+    stacked = sp.block_diag(designs, format="csr")  # ordered by class
     order = (np.arange(C)[None, :] * n + np.arange(n)[:, None]).reshape(-1)
     out = sp.csr_array(sp.kron(sp.eye_array(n), sp.csr_array(D), format="csr") @ stacked[order])
     out.sort_indices()
@@ -369,7 +368,7 @@ def contrast_rows(designs: Sequence[sp.csr_array], D: np.ndarray) -> sp.csr_arra
 
 
 def block_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
-    """Vectors one after the other, or matrices along a diagonal."""
+    """Concatenated vectors, or a block-diagonal matrix."""
     if all(block.ndim == 1 for block in blocks):
         return np.concatenate(blocks)
     return np.asarray(scipy.linalg.block_diag(*[np.diag(b) if b.ndim == 1 else b for b in blocks]))

@@ -1,9 +1,9 @@
-"""Sparse Cholesky factorisation by fronts, with the selected inverse.
+"""Sparse Cholesky factorisation by fronts (multifrontal), with the selected inverse.
 
     A = P' L L' P,    log|A|,    A^-1 b,    L^-T P b (samples),    diag(A^-1) and A^-1 on the pattern of A
 
-The fill-reducing order and the symbolic analysis depend on the pattern only and are done once; ``refactor`` reuses them
-for new values. Everything is numba and numpy: no compiler, no GPL library, one wheel.
+The fill-reducing order and the symbolic analysis depend only on the pattern and are computed once; ``refactor`` reuses
+them for new values. All code is numba and numpy: no compiler and no GPL library is needed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .machine import note
 
 
 def fill_reducing_order(A: Any) -> np.ndarray:
-    """A permutation under which the factor of A stays sparse: METIS where ``pymetis`` is there, else minimum degree.
+    """A permutation that keeps the factor of A sparse: METIS if ``pymetis`` is installed, else minimum degree.
 
-    scipy has no ordering to call, so SuperLU's is read off an incomplete factorisation of a matrix with this pattern,
-    where all is dropped that costs time. Rows that touch a good part of all others (an intercept, a covariate) go last:
-    minimum degree takes quadratic time over them.
+    scipy has no function for orderings. SuperLU's is therefore read from an incomplete factorisation of a matrix with
+    the same pattern, which drops all entries that cost time. Rows with very many neighbours (an intercept, a covariate)
+    come last, since minimum degree takes quadratic time for them.
     """
     n = A.shape[0]
     if n <= 2:
@@ -51,15 +51,15 @@ def fill_reducing_order(A: Any) -> np.ndarray:
     off.eliminate_zeros()
     if hasattr(pymetis, "CSRAdjacency"):
         return np.asarray(pymetis.nested_dissection(pymetis.CSRAdjacency(off.indptr, off.indices))[0])
-    return np.asarray(pymetis.nested_dissection(xadj=off.indptr, adjncy=off.indices)[0])  # before 2025
+    return np.asarray(pymetis.nested_dissection(xadj=off.indptr, adjncy=off.indices)[0])  # pymetis before 2025
 
 
 class SymbolicCholesky(StoredAnalysis):
-    """What depends on the pattern alone. Made once, used for every matrix with that pattern.
+    """The symbolic analysis of a pattern, used for each matrix with that pattern.
 
     Attributes
     ----------
-    n, nnz : size and number of stored entries of L (the zeros that pay for wider panels included)
+    n, nnz : size, and number of stored entries of L, including zeros that make panels wider
     """
 
     def __init__(self, A: Any, order: np.ndarray | None = None) -> None:
@@ -112,14 +112,14 @@ def elimination_tree(A: Any, order: np.ndarray) -> tuple[np.ndarray, Any]:
 
 
 class SparseCholesky(StoredFactorisation):
-    """A = P' L L' P of a sparse symmetric positive definite matrix.
+    """A = P' L L' P for a sparse symmetric positive definite matrix.
 
     Parameters
     ----------
     A : scipy sparse (n, n)
         Symmetric, with both triangles stored.
     symbolic : SymbolicCholesky, optional
-        The analysis of a matrix with the same pattern, to reuse.
+        The analysis of a matrix with the same pattern.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class SparseCholesky(StoredFactorisation):
 
     @classmethod
     def from_panels(cls, symbolic: SymbolicCholesky, x: np.ndarray) -> SparseCholesky:
-        """The factor of a matrix by its panels."""
+        """The factor of a matrix given by its panels."""
         out = object.__new__(cls)
         StoredFactorisation.__init__(out, symbolic, x)
         return out
@@ -151,7 +151,7 @@ class SparseCholesky(StoredFactorisation):
     def _factorise(self, x: np.ndarray) -> np.ndarray:
         note(factorisations=1)
         S = self.symbolic
-        self._inverse = np.empty(S.inverse_ptr[-1])  # of the diagonal blocks of L
+        self._inverse = np.empty(S.inverse_ptr[-1])  # inverses of the diagonal blocks of L
         bad = parallel_tree.factorise(S, x, self._inverse)
         if bad >= 0:
             raise NotPositiveDefinite(f"the pivot of row {S.order[bad]} is not positive")
@@ -164,7 +164,7 @@ class SparseCholesky(StoredFactorisation):
         parallel_tree.invert(self.symbolic, self._x, self._inverse, z)
 
     def selected_inverse(self) -> Any:
-        """A^-1 on the pattern of A, as a symmetric csc array; the entries elsewhere are not zero, only not computed."""
+        """A^-1 on the pattern of A, as a symmetric csc array; other entries are not zero, but not computed."""
         S = self.symbolic
         return sp.csc_array((self.inverse_data(), S.indices.copy(), S.indptr.copy()), shape=(S.n, S.n))
 
@@ -181,7 +181,7 @@ class SparseCholesky(StoredFactorisation):
         return out
 
     def lower(self) -> Any:
-        """L of the permuted matrix A[order][:, order], as a csc array: for looking at, not for speed."""
+        """L of the permuted matrix A[order][:, order], as a csc array; for inspection, not for speed."""
         S = self.symbolic
         blocks = []
         for k in range(S.start.size - 1):
@@ -195,17 +195,17 @@ class SparseCholesky(StoredFactorisation):
 
 
 class Cost(NamedTuple):
-    """Of one factorisation: bytes of the factor, and multiplications."""
+    """The cost of one factorisation: bytes of the factor, and multiplications."""
 
     memory: float
     work: float
 
 
 def factor_cost(A: sp.csc_array, leaves: np.ndarray, most: float) -> Cost:
-    """The cost of a factor of a symmetric A (n, n), both triangles stored, ``leaves`` (n,) eliminated first.
+    """The cost of a factor of a symmetric A (n, n), with both triangles stored, if ``leaves`` (n,) come first.
 
-    The order is a guess (leaves, then by the number of neighbours): an order found at length may cost less, by a small
-    factor where everything is joined to everything else. Beyond ``most`` bytes nothing is counted, and both costs are
+    The order is a guess (leaves, then by number of neighbours). A better order may cost less, but only by a small
+    factor if everything is connected to everything else. Beyond ``most`` bytes counting stops, and both costs are
     infinite.
     """
     from . import _symbolic as kernels
@@ -213,13 +213,13 @@ def factor_cost(A: sp.csc_array, leaves: np.ndarray, most: float) -> Cost:
     order = np.lexsort((np.diff(A.indptr), ~leaves))
     order = order[kernels.postorder(elimination_tree(A, order)[0])]
     parent, B = elimination_tree(A, order)
-    found, whole = kernels.column_counts(B.indptr, B.indices, parent, int(most / 8.0))
-    count = found.astype(np.float64)
+    counts, whole = kernels.column_counts(B.indptr, B.indices, parent, int(most / 8.0))
+    count = counts.astype(np.float64)
     return Cost(8.0 * float(count.sum()), 0.5 * float((count**2).sum())) if whole else Cost(np.inf, np.inf)
 
 
 def values_on(symbolic: SymbolicCholesky, A: ArrayLike) -> np.ndarray:
-    """The values of A, checked to have the pattern that was analysed."""
+    """The values of A, checked to have the analysed pattern."""
     checked = symmetric_csc(A)
     if not symbolic.same_pattern(checked):
         raise problem(

@@ -1,11 +1,11 @@
-"""A^-1 C A^-1 of a dense symmetric C, in its memory, from a factor A = F D F' with ones on the diagonal of F.
+"""A^-1 C A^-1 for a dense symmetric C, in its memory, from a factor A = F D F' with unit diagonal of F.
 
     M = F^-1 C F^-T,    P = F^-T (D^-1 M D^-1) F^-1
 
-Each is n^3 flops, by halves and symmetric throughout, where two products with A^-1 would be 4 n^3 together. What BLAS
-sees are parts of the two matrices where they stand: scipy's own wrappers would copy each of them, so its library is
-called by address, with leading dimensions. As Fortran sees them here, symmetric and triangular matrices are valid on
-and below the diagonal.
+Each step takes n^3 flops, by halves and using symmetry throughout; two products with A^-1 would take 4 n^3 together.
+BLAS is called on parts of both matrices in place. scipy's wrappers would copy each part, so its library is called by
+address, with leading dimensions. In Fortran's order symmetric and triangular matrices are stored on and below the
+diagonal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from functools import cache
 
 import numpy as np
 
-_LEAF = 128  # rows that are handled whole: twice the flops of the halves, on a small part of all
+_LEAF = 128  # rows that are handled without halving: twice the flops, for a small part of the work
 
 
 @cache
 def _routine(name: str) -> tuple[Callable[..., None], type]:
-    """A routine of scipy's BLAS, and its integers, as the capsule that scipy publishes says."""
+    """A routine of scipy's BLAS and its integer type, from the capsule that scipy publishes."""
     from scipy.linalg import cython_blas
 
     named, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
@@ -36,7 +36,8 @@ def _routine(name: str) -> tuple[Callable[..., None], type]:
 
 
 def _call(name: str, letters: str, *arguments: int | float | np.ndarray) -> None:
-    """Integers, numbers and matrices handed over as Fortran takes them, each matrix followed by its leading dimension.
+    """Call a routine with integers, numbers and matrices as in Fortran; each matrix is followed by its leading
+    dimension.
 
     Matrices are parts of arrays in Fortran's order.
     """
@@ -59,7 +60,7 @@ def _solve(F: np.ndarray, B: np.ndarray, how: str) -> None:
 
 
 def _halves(C: np.ndarray) -> int:
-    """Where C is cut."""
+    """The index at which C is divided."""
     return C.shape[0] // 2
 
 
@@ -104,17 +105,17 @@ def _outwards(F: np.ndarray, C: np.ndarray, scratch: np.ndarray) -> None:
 
 
 def _filled(C: np.ndarray) -> None:
-    """What stands below the diagonal copied above it."""
+    """Copy what is below the diagonal above it."""
     C[:] = np.tril(C) + np.tril(C, -1).T
 
 
 def two_sided(F: np.ndarray, pivots: np.ndarray, C: np.ndarray) -> None:
-    """C <- A^-1 C A^-1 on and below the diagonal, A = F diag(pivots) F'.
+    """C <- A^-1 C A^-1 on and below the diagonal, where A = F diag(pivots) F'.
 
     Parameters
     ----------
     F, C : arrays (n, n) in Fortran's order
-        Of F what stands below the diagonal is read, of C what stands on it or below.
+        F is read below the diagonal, C on and below it.
     pivots : array (n,)
     """
     n = C.shape[0]
