@@ -272,6 +272,7 @@ def test_no_row_to_predict_is_an_empty_answer(fits, data, name):
         ("y ~ poly(x, 2, raw=TRUE)", "It is True"),
         ("Surv(y, g) ~ x", r"It is cens\(time, event\)"),
         ("y ~ x + frailty(g)", r"\(1\|g\) is a normal frailty"),
+        ('y ~ x + f(g, model="iid")', r'f\(g, model="iid"\) is \(1\|g\)'),
         ("y ~ x + strata(g)", r"C\(g\) gives each stratum a level of its own"),
         ("far ~ x", r"the response 'far' is infinite in row \[7\]"),
         ("y ~ span", "'span' holds time spans.*dt.days is a number of days"),
@@ -297,6 +298,9 @@ def test_powers_of_a_formula_stay(data):
         ({"n_restart": 2}, "Did you mean 'n_restarts'"),
         ({"REML": True}, "learned with the coefficients integrated out"),
         ({"ziformula": "~ x"}, 'It is zero="~ x"'),
+        ({"method": "REML"}, "learned with the coefficients integrated out"),
+        ({"E": "x"}, 'It is exposure="E"'),
+        ({"Ntrials": "x"}, "Did you mean 'trials'"),
         ({"_depth": 1}, "there is no argument '_depth'"),
     ],
 )
