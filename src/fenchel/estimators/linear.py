@@ -237,7 +237,7 @@ class LinearModel(LatentGaussianEstimator):
         return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, **options), mean
 
     def summary(self) -> str:
-        """A page on the fit: how far it is from the best Gaussian, then each coefficient with its standard deviation."""
+        """A page on the fit: how far it is from the best Gaussian, then the coefficients with their sds."""
         import pandas as pd
 
         check_is_fitted(self, "coef_")
@@ -247,7 +247,9 @@ class LinearModel(LatentGaussianEstimator):
         if mean.size > len(index):
             index = pd.MultiIndex.from_product([self.classes_, index])
         table = pd.DataFrame({"mean": mean, "sd": sd}, index)
-        return f"{self.solution_.summary()}\n\ncoefficients\n{table.to_string(max_rows=60, float_format='{:.4g}'.format)}"
+        return (
+            f"{self.solution_.summary()}\n\ncoefficients\n{table.to_string(max_rows=60, float_format='{:.4g}'.format)}"
+        )
 
     @property
     def _centred(self) -> bool:
