@@ -232,7 +232,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         "All length scales are far below the distances between rows.",
         "Do not give `kernel=`.",
     ),
-    "of another shape than y, which spreads": (
+    "of the right spread and of the wrong shape": (
         "The residuals are not distributed as the family says.",
         "Use a family with heavier tails, or `dispersion=`.",
     ),

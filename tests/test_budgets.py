@@ -23,7 +23,7 @@ ROOMS = {  # tokens
     "criticism": 10_100,
     "datasets": 1_900,
     "distributed": 23_500,
-    "estimators": 36_300,
+    "estimators": 36_400,
     "factors": 24_200,
     "files": 9_100,
     "gmrf": 34_700,
@@ -32,13 +32,13 @@ ROOMS = {  # tokens
     "iterative": 16_500,
     "likelihoods": 64_700,
     "linalg": 68_100,
-    "models": 106_600,
+    "models": 106_900,
     "paper": 34_200,
     "plots": 17_900,
     "priors": 40_500,
     "proofs": 24_200,
     "solvers": 12_900,
-    "terms": 37_000,
+    "terms": 37_100,
 }
 TOKENS_OF_A_FILE = 4250
 ANOTHER_ROOMS_CLASS = 34  # isinstance of a class that is imported from another room

@@ -46,6 +46,13 @@ def test_levels_are_points_and_other_columns_are_held_where_asked(fit):
     np.testing.assert_allclose(ax.containers[0].lines[0].get_ydata(), table["estimate"])
 
 
+def test_levels_that_are_numbers_are_points_and_of_trials_the_axis_is_a_share():
+    data = DATA.assign(period=pd.Categorical(np.arange(len(DATA)) % 3 + 1), n=9, y=DATA["y"].clip(upper=9))
+    ax = fenchel.fit("y | trials(n) ~ period", data, "binomial", accuracy="fast").plot_effect("period")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3"]
+    assert (len(ax.containers), ax.get_ylabel()) == (1, "share of y")
+
+
 def test_too_many_curves_and_unknown_columns_are_refused(fit):
     with pytest.raises(ValueError, match="plot_effect: 9 curves; expected at most 7"):
         fit.plot_effect("x", by="age", at={"age": range(40, 49)})

@@ -1,6 +1,7 @@
 """Linear estimators: scikit-learn's checks, its own logistic regression as a witness, evidence, ARD, and many rows."""
 
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from conftest import difference
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.ensemble import AdaBoostClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -427,3 +428,13 @@ def test_boosting_works():
     X, y = load_iris(return_X_y=True)
     model = AdaBoostClassifier(BayesianLogisticRegression(), n_estimators=3).fit(X, y)
     assert model.score(X, y) > 0.9
+
+
+def test_a_summary_has_every_coefficient_of_every_class():
+    data = load_wine(as_frame=True)
+    X, y = data.data.iloc[:, :3], data.target_names[data.target]
+    page = BayesianLogisticRegression().fit(X, y).summary()
+    assert "converged" in page
+    assert page.count("malic_acid") == page.count("Intercept") == 3
+    two = BayesianLogisticRegression().fit(X, y == y[0])
+    assert re.search(rf"malic_acid +{two.coef_[0, 1]:.4g} +{two.coef_std_[0, 1]:.4g}\n", two.summary())

@@ -70,6 +70,18 @@ def test_what_is_not_stated_is_asked_for():
         fenchel.Model("y ~ x", plan(), "ordinal")
 
 
+def test_the_columns_of_a_pilot_are_taken_as_they_are():
+    data = plan(200, 20, z=8.0 + np.arange(200) % 4)  # z lies far from 0: further rows of the sds at its mean
+    model = fenchel.Model("y ~ z + (z|g)", data.assign(y=np.random.default_rng(1).normal(size=200)), "gaussian")
+    pilot = model.fit(accuracy="fast")
+    b, theta = pilot.coefficients["mean"], pilot.hyperparameters["value"]
+    nested = {term: theta[term].to_dict() for term in theta.index.get_level_values(0).unique()}
+    written = model.simulate(b.to_dict(), nested, size=2, rng=3)
+    np.testing.assert_allclose(model.simulate(b, theta, size=2, rng=3), written, rtol=1e-6)
+    found = fenchel.power(model, "z", n=10, coefficients=b, hyperparameters=theta)
+    assert found.table.loc["z", "truth"] == b["z"]
+
+
 def test_prior_predictive_draws_have_the_variance_of_the_priors():
     data = plan(40)
     model = fenchel.Model(

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 
 import fenchel
 from fenchel.inputs.observations import families, read_family
@@ -271,6 +272,7 @@ def test_no_row_to_predict_is_an_empty_answer(fits, data, name):
         ("y ~ poly(x, 2, raw=TRUE)", "It is True"),
         ("Surv(y, g) ~ x", r"It is cens\(time, event\)"),
         ("y ~ x + frailty(g)", r"\(1\|g\) is a normal frailty"),
+        ('y ~ x + f(g, model="iid")', r'f\(g, model="iid"\) is \(1\|g\)'),
         ("y ~ x + strata(g)", r"C\(g\) gives each stratum a level of its own"),
         ("far ~ x", r"the response 'far' is infinite in row \[7\]"),
         ("y ~ span", "'span' holds time spans.*dt.days is a number of days"),
@@ -296,6 +298,9 @@ def test_powers_of_a_formula_stay(data):
         ({"n_restart": 2}, "Did you mean 'n_restarts'"),
         ({"REML": True}, "learned with the coefficients integrated out"),
         ({"ziformula": "~ x"}, 'It is zero="~ x"'),
+        ({"method": "REML"}, "learned with the coefficients integrated out"),
+        ({"E": "x"}, 'It is exposure="E"'),
+        ({"Ntrials": "x"}, "Did you mean 'trials'"),
         ({"_depth": 1}, "there is no argument '_depth'"),
     ],
 )
@@ -382,3 +387,32 @@ def test_contrasts_and_simulations_of_other_rows_and_without_groups():
     drawn = fit.simulate(400, rng=0, data=new)
     assert drawn.shape == (400, 3)
     assert drawn.mean(axis=0)[:2] == pytest.approx(fit.predict(new).to_numpy()[:2], rel=0.2)
+
+
+def test_precisions_are_weights_over_their_mean():
+    rng = np.random.default_rng(2)
+    g, x, w = np.arange(60) % 10, rng.normal(size=60), rng.uniform(0.5, 4.0, 60)
+    y = 1.0 + x + rng.normal(size=10)[g] + rng.normal(size=60) / np.sqrt(w)
+    data = pd.DataFrame({"y": y, "x": x, "g": g, "w": w, "relative": w / w.mean()})
+    flat = {"priors": {"(1|g)": None, "noise": None}, "fixed_sd": 1e4, "accuracy": "fast"}
+    fit = fenchel.fit("y ~ x + (1|g)", data, weights="relative", **flat)
+    X, Z = np.column_stack([np.ones(60), x]), (g[:, None] == np.arange(10)).astype(float)
+
+    def coefficients(sds):
+        V = sds[0] ** 2 * Z @ Z.T + np.diag(sds[1] ** 2 / w)
+        A = X.T @ np.linalg.solve(V, X)
+        return V, A, np.linalg.solve(A, X.T @ np.linalg.solve(V, y))
+
+    def restricted(log_sds):
+        V, A, b = coefficients(np.exp(log_sds))
+        r = y - X @ b
+        return np.linalg.slogdet(V)[1] + np.linalg.slogdet(A)[1] + r @ np.linalg.solve(V, r)
+
+    sds = np.exp(minimize(restricted, [0.0, 0.0], tol=1e-10).x)
+    _, A, b = coefficients(sds)
+    np.testing.assert_allclose(fit.hyperparameters["value"], [sds[0], sds[1] / np.sqrt(w.mean())], rtol=1e-3)
+    np.testing.assert_allclose(fit.coefficients["mean"], b, rtol=1e-3)
+    np.testing.assert_allclose(fit.coefficients["sd"], np.sqrt(np.diag(np.linalg.inv(A))), rtol=1e-3)
+    assert "rows: 60 used\n" in fit.summary()
+    counted = fenchel.fit("y ~ x + (1|g)", data, weights="w", **flat).summary()
+    assert f"rows: 60 used, which weights= counts as {w.sum():.6g}\n" in counted

@@ -197,7 +197,7 @@ def test_a_spread_that_changes_is_seen():
 def test_sleepstudy_is_not_of_the_shape_of_its_model():
     fit = fenchel.fit("Reaction ~ Days + (Days|Subject)", pd.DataFrame(KEPT["sleepstudy"]["data"]), "gaussian")
     (text,) = fit.check().sentences
-    assert "of another shape than y" in text
+    assert "of the right spread and of the wrong shape" in text
 
 
 # -- influence ----------------------------------------------------------------------------------------------

@@ -50,9 +50,29 @@ def test_a_prediction_is_what_is_left_and_the_effect(data):
     np.testing.assert_allclose(every, fit.coefficients["mean"][["Intercept", "x"]] @ [np.ones(20), rows.x], atol=1e-8)
 
 
+@pytest.mark.parametrize("formula", ["y ~ x * f + offset(h) + s(t, k=5)", "y ~ 0 + f + s(t, k=5)", "y ~ s(t, k=5)"])
+def test_without_the_fixed_part_the_effect_is_left(data, formula):
+    fit = fenchel.fit(formula, data)
+    at = fit.effects["s(t, k=5)"]
+    found = fit.predict(pd.DataFrame({"t": at.index}), "link", without="fixed", interval=0.95)
+    np.testing.assert_allclose(found[["mean", "lower", "upper"]], at[["mean", "lower", "upper"]], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["weibull", "ordinal"])  # whose levels are reported elsewhere than fitted
+def test_without_the_fixed_part_nothing_is_added(data, family):
+    y = np.exp(data["y"]) if family == "weibull" else pd.qcut(data["y"], 3, labels=False)
+    fit = fenchel.fit("y ~ x + (1|g)", data.assign(y=y), family, accuracy="fast")
+    new = pd.DataFrame({"g": np.arange(8)})
+    np.testing.assert_allclose(fit.predict(new, "link", without="fixed"), fit.effects["g"]["mean"], atol=1e-6)
+    drawn = fit.sample(new, 4000, 0, kind="link", without="fixed")
+    np.testing.assert_allclose(drawn.mean(axis=0), fit.effects["g"]["mean"], atol=0.1)
+
+
 def test_what_without_may_name(data):
     fit = fenchel.fit("y ~ x + (1|g)", data)
-    with pytest.raises(Refusal, match=r"without names '\(1\|h\)'; expected \"groups\", or terms .* '\(1\|g\)'"):
+    with pytest.raises(
+        Refusal, match=r"without names '\(1\|h\)'; expected \"groups\", \"fixed\" .*, or terms .* '\(1\|g\)'"
+    ):
         fit.predict(data, without="(1|h)")
     with pytest.raises(Refusal, match="there is no column 'g'"):
         fit.predict(data[["x"]])

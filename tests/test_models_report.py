@@ -89,3 +89,5 @@ def test_reports_of_every_kind_of_response(data, tmp_path):
     ):
         page = fenchel.fit(formula, more, family).report(tmp_path / f"{family}.html")
         assert "Does the model make such data?" in page.read_text(encoding="utf-8")
+    shares = fenchel.fit("k | trials(n) ~ x", more.assign(n=40 + np.arange(96) % 3), "binomial", accuracy="fast")
+    assert "; trials 40 to 42, mean 41" in shares.report(tmp_path / "shares.html").read_text(encoding="utf-8")

@@ -132,6 +132,7 @@ img { display: block; width: 100%; max-width: 36rem; height: auto; padding: .5re
   background: #fff; border-radius: .4rem; }
 img.wide { max-width: 100%; }
 figcaption, .caption { color: var(--soft); font-size: .88rem; max-width: 36rem; margin: .4rem 0; }
+.scroll + .caption { margin-top: 1.6rem; }
 @media print { pre, .scroll { overflow: visible; } figure { break-inside: avoid; } }
 """
 

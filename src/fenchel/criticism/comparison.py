@@ -274,7 +274,9 @@ def compare_likelihood(fits: Mapping[str, Any]) -> pd.DataFrame:
     table = table.sort_values("df", kind="stable")
     ratio, more = 2.0 * table["logLik"].diff(), table["df"].diff()
     nested = (more > 0.0) & (ratio >= 0.0)
-    return table.assign(chi2=ratio, df_more=more, p_value=np.where(nested, chi2.sf(ratio, more), np.nan))
+    return table.assign(
+        chi2=ratio.where(more > 0.0), df_more=more, p_value=np.where(nested, chi2.sf(ratio, more), np.nan)
+    )
 
 
 def _same_response(fits: Mapping[str, Any]) -> None:

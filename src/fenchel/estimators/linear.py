@@ -236,6 +236,21 @@ class LinearModel(LatentGaussianEstimator):
         options = {"bounds": (bounds[0] * scale**2, bounds[1] * scale**2), "names": words}
         return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, **options), mean
 
+    def summary(self) -> str:
+        """A page on the fit: how far it is from the best Gaussian, then the coefficients with their sds."""
+        import pandas as pd
+
+        check_is_fitted(self, "coef_")
+        pairs = (self.coef_, self.intercept_), (self.coef_std_, self.intercept_std_)
+        mean, sd = (np.column_stack([np.atleast_2d(b), np.atleast_1d(constant)]).ravel() for b, constant in pairs)
+        index: Any = [*self._columns(), "Intercept"]
+        if mean.size > len(index):
+            index = pd.MultiIndex.from_product([self.classes_, index])
+        table = pd.DataFrame({"mean": mean, "sd": sd}, index)
+        return (
+            f"{self.solution_.summary()}\n\ncoefficients\n{table.to_string(max_rows=60, float_format='{:.4g}'.format)}"
+        )
+
     @property
     def _centred(self) -> bool:
         return bool(self.fit_intercept) and not is_classifier(self)

@@ -158,7 +158,9 @@ class Reduction:
         """Lines on the rows that are used and those that are left out."""
         n, seen = model.n_rows
         why = "y 0 (the other part) or unobserved" if model.response.above else "y unobserved and predicted"
-        rest = f", {n - seen} of them with {why}" if seen < n else ""
+        rest, counted = f", {n - seen} of them with {why}" if seen < n else "", float(model.target.seen.sum())
+        if model.target.weights is not None and abs(counted - seen) > 1e-6 * seen:
+            rest += f", which weights= counts as {counted:.6g}"
         return [f"rows: {n} used{rest}", *dropped_in_words(model, "a covariate is missing")]
 
     def reported(self, likelihood: Likelihood) -> tuple[Likelihood, float]:

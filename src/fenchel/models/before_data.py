@@ -122,7 +122,14 @@ class KnownParameters:
         """Convert values in the user's units, all of which must be stated."""
         if model.others or model.reduction.name:
             raise problem(where, f"a model of {model.reduction.name}", "a model of one likelihood and one predictor")
-        return cls(_fixed_latents(where, model, coefficients), _theta(where, model, dict(hyperparameters or {})))
+        given: dict[Any, Any] = {}
+        for key, value in {} if hyperparameters is None else dict(hyperparameters).items():
+            match key:
+                case (term, parameter):  # of a column of fit.hyperparameters
+                    given.setdefault(term, {})[parameter] = value
+                case _:
+                    given[key] = value
+        return cls(_fixed_latents(where, model, dict(coefficients)), _theta(where, model, given))
 
 
 def _fixed_latents(where: str, model: Model, given: Mapping[str, Any]) -> np.ndarray:
@@ -245,7 +252,8 @@ def power(
         Data sets.
     coefficients, hyperparameters : mapping
         The truth, in the units of ``fit.coefficients`` and ``fit.hyperparameters``: {"Intercept": 0.0, "arm": 0.5} and
-        {"(1|site)": {"sd": 0.4}, "noise": {"sd": 1.0}}. Every one is stated.
+        {"(1|site)": {"sd": 0.4}, "noise": {"sd": 1.0}}. Every one is stated. Columns of the frames of a pilot are taken
+        as they are: ``pilot.coefficients["mean"]``, ``pilot.hyperparameters["value"]``.
     level : float
         Of the intervals.
     accuracy : "fast", "auto" or "high"

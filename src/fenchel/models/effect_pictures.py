@@ -38,9 +38,9 @@ def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: A
     middle, low, high = (table[c].to_numpy().reshape(shape).T for c in ("estimate", "conf_low", "conf_high"))
     names = [", ".join(f"{column} = {_text(value)}" for column, value in row.items()) for _, row in curves.iterrows()]
     grid = question.grid(fit, {name: values})
-    response = fit.model.formula.split("~")[0].strip()
+    of_trials = question.scale == "mean" and fit.model.row_values("trials") is not None
     return plot_effect_curves(
-        values,
+        values if numbers else list(map(str, values)),  # levels may be numbers
         middle,
         low,
         high,
@@ -48,7 +48,7 @@ def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: A
         ax,
         points=_points(fit, name, question, curves) if rows and numbers and question.scale != "link" else None,
         xlabel=str(name),
-        ylabel=f"{_WORDS[question.scale]} {response}".strip(),
+        ylabel=f"{'share of' if of_trials else _WORDS[question.scale]} {fit.model.response.name}".strip(),
         title=_held(fit, (name, *question.by), grid, question.groups),
     )
 

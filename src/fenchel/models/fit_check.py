@@ -312,7 +312,7 @@ def _of_predictions(fit: FittedModel, upper: float | None = None, dispersion: fl
     spread = float(((below + upto) / 2 - 0.5).var() + (wide**2).mean() / 12)
     how = "too certain: y spreads more than the model says" if spread > 1 / 12 else "too uncertain: y spreads less"
     if dispersion is not None and (12.0 * spread - 1.0) * (dispersion - 1.0) < _SAME_SPREAD**2:
-        how = "of another shape than y, which spreads as the model says"
+        how = "of the right spread and of the wrong shape"
     rare = f"PIT, {far:.1f} from uniform; correct models have more than {most:.1f} once in {often}"
     text = f"predictions of rows from the others are {how} ({rare})"
     return [Remark(text, "prediction", LITTLE)]

@@ -103,10 +103,11 @@ class FittedModel(FamiliarNames, Stored):
             Probability of an interval, such as 0.95; the result is then a frame with mean, sd, lower and upper.
         new_groups : {"population", "error"}, default "population"
             A new group is a draw from the population of groups, or an error.
-        without : "groups", or name or list of names of terms
+        without : "groups", "fixed", or name or list of names of terms
             Terms that are set to 0, such as "(1|school)" or ["s(x)", "year"]; their columns are not needed. "groups"
             are all effects of groups: the prediction is then for a group at the centre of the population (lme4's
-            ``re.form=NA``).
+            ``re.form=NA``). "fixed" are the covariates, the intercept and the offsets: "link" is then the sum of the
+            other terms, such as a field by itself.
         exposure, trials : name of a column, number or array, optional
             Default: the columns that ``fit`` used, or 1.
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..inputs.frames import DataTable
-from ..terms.base import Term, TermRows
+from ..terms.base import FIXED_PART, Term, TermRows
 from .model_matrix import INTERCEPT, Expression
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class FixedPart(Term):
     back: np.ndarray | None = None
 
     def __init__(self, expression: Expression) -> None:
-        self.expression, self.name = expression, "fixed part"
+        self.expression, self.name = expression, FIXED_PART
 
     @classmethod
     def among(cls, terms: Iterable[Term]) -> FixedPart:

@@ -45,6 +45,7 @@ _ELSEWHERE = {  # words of R that formulaic does not know
     "ordered": "C(g, contr.poly) is a factor with an order.",
     "relevel": 'C(g, contr.treatment("a")) takes the level a as the reference.',
     "strata": "C(g) gives each stratum a level of its own, (1|g) one that is learned; baselines are shared.",
+    "f": 'R-INLA\'s f(g, model="iid") is (1|g); others go by their names: rw2(t), ar1(t), icar(r), bym2(r).',
     "frailty": "(1|g) is a normal frailty.",
     "cluster": "(1|g) has what the rows of a group share.",
     "Surv": 'It is cens(time, event), with family="cox" or "weibull".',
@@ -59,6 +60,8 @@ _ELSEWHERE = {  # words of R that formulaic does not know
 _OPTIONS = {  # arguments of R's functions, and what they are here
     "REML": "Variances are learned with the coefficients integrated out, as REML does.",
     "nAGQ": 'evidence="corrected" finds the variances that quadrature finds.',
+    "method": "Variances are learned with the coefficients integrated out, as REML does.",
+    "E": 'It is exposure="E".',
     "subset": "Give those rows: data[data.x > 0].",
     "offset": "It stands in the formula: y ~ x + offset(z).",
     "random": "It stands in the formula: y ~ x + (1|group).",

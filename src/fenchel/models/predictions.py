@@ -21,6 +21,7 @@ from ..marginals import Marginals, probabilities
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..terms import DataTable, Term
+from ..terms.base import FIXED_PART
 from ..terms.forecast import Unseen
 from .fixed import reported_shift
 from .stated_priors import ambiguous, term_named, terms_over
@@ -116,7 +117,9 @@ def read_rows(
     new = model.sum.new_table(fit.theta, data, ahead=True, without=out)
     if new_groups == "error":
         _check_groups(new.unseen, data)
-    offset = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
+    offset = np.zeros(len(frame))
+    if FIXED_PART not in out:
+        offset = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
     rows = replace(new.rows, offset=offset)
     return PredictionRows(frame, index, there, data, rows, new.unseen, out, given, new.known)
 
@@ -129,12 +132,16 @@ def _left_out(fit: FitTables, without: str | Sequence[str]) -> list[Any]:
         if key == "groups":
             out += [term.name for term in effects if term.of_groups]
             continue
+        if key == "fixed":
+            out.append(FIXED_PART)
+            continue
         term = term_named(effects, key)
         if term is None and terms_over(effects, key):
             raise ambiguous("predict: without", key, [each.name for each in terms_over(effects, key)])
         if term is None:
             known = ", ".join(repr(str(each.name)) for each in effects) or "none is there"
-            raise problem("predict", f"without names {key!r}", f'"groups", or terms of the formula: {known}')
+            where = f'"groups", "fixed" (covariates and the intercept), or terms that are neither: {known}'
+            raise problem("predict", f"without names {key!r}", where)
         out.append(term.name)
     return out
 
@@ -147,7 +154,8 @@ def _needed(fit: FitTables, out: Sequence[Any]) -> list[Any]:
     kept = [name for term in model.sum.effects if term.name not in out for name in term.columns]
     kept = [source for name in kept for source in model.compiled.sources_of(name)]
     fixed = [name for name in model.fixed.columns if name in model.fixed.expression.names]
-    return list(dict.fromkeys([*fixed, *(n for o in model.offsets for n in o.names), *kept]))
+    fixed += [name for offset in model.offsets for name in offset.names]
+    return list(dict.fromkeys([*(() if FIXED_PART in out else fixed), *kept]))
 
 
 def _check_columns(fit: FitTables, frame: pd.DataFrame, needed: Sequence[Any]) -> None:
@@ -188,13 +196,17 @@ def on_reported_scale(fit: FitTables, new: NewRows) -> NewRows:
     return replace(new, design=design, offset=new.offset + constant)
 
 
+def rows_of_kind(fit: FitTables, rows: PredictionRows, kind: str) -> NewRows:
+    """Rows of eta, for "link" as it is reported: a level of its own is left out with the fixed part."""
+    return on_reported_scale(fit, rows.new) if kind == "link" and FIXED_PART not in rows.without else rows.new
+
+
 def predictive(fit: FitTables, rows: PredictionRows, kind: str) -> Predictive:
     """Predictive distribution of y at rows; with ``kind`` "link" of eta as reported."""
     likelihoods, etas = [], []
     for part in fit.components:
         own = rows if part is fit else rows.under(part)
-        new = on_reported_scale(part, own.new) if kind == "link" else own.new
-        etas.append(part.posterior.at(new))
+        etas.append(part.posterior.at(rows_of_kind(part, own, kind)))
         likelihoods.append(likelihood_at(part, rows))
     values = fit.model.target.values
     if fit.mixture is None:
@@ -373,7 +385,7 @@ def draws(fit: FitTables, rows: PredictionRows, size: int, rng: np.random.Genera
 
 def _draws_at(fit: FitTables, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
     """Joint draws (size, M) at one theta."""
-    new = on_reported_scale(fit, rows.new) if kind == "link" else rows.new
+    new = rows_of_kind(fit, rows, kind)
     eta = eta_draws(rows, latent_draws(fit, size, rng), rng, new)
     if kind == "link":
         return rows.full(eta).T

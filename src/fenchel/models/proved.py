@@ -286,7 +286,7 @@ def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, op
 
     def thresholds(part: FitTables) -> tuple[NewRows, np.ndarray, np.ndarray]:
         own = asked if part is fit else asked.under(part)
-        new = predictions.on_reported_scale(part, own.new) if kind == "link" else own.new
+        new = predictions.rows_of_kind(part, own, kind)
         if kind == "link":
             return new, low, high
         return new, *_eta_range(part, own, low, high)

@@ -117,7 +117,9 @@ def _data(fit: FittedModel) -> Block:
         rows.append([str(model.response.name), "outcome, levels", ", ".join(share)])
     else:
         in_units = fit.observed if fit.found.likelihood.noise else y
-        rows.append([str(model.response.name), "outcome", _range(in_units)])
+        trials = model.row_values("trials")
+        of = "" if trials is None else f"; trials {_range(trials)}"
+        rows.append([str(model.response.name), "outcome", f"{_range(in_units)}{of}"])
     for name in model.covariates:
         column = model.reduction.source(model, name)[name].dropna()
         if column.dtype.kind in "iuf" and not only_groups(fit, name):

@@ -14,6 +14,7 @@ from draws of all of them.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class VarianceParts:
         self.terms = sum_.effects
         self.designs = {t.name: r.design for t, r in zip(sum_.terms, sum_.training, strict=True) if t.n_latents}
         self.fixed = sum_.columns.tail(sum_.X, sum_.intercept)[self.seen]
+        self.products: dict[Hashable, np.ndarray] = {}  # of groups: the mean of w w' over the rows
         self.begins = np.cumsum([0, *(term.n_latents for term in self.terms)]).astype(int)
 
     @property
@@ -65,8 +67,10 @@ class VarianceParts:
         W = self.designs[term.name][self.seen]
         S = term.population(theta)
         if term.of_groups and S.size and len(term.levels or ()) * S.shape[0] == term.n_latents:
-            wide = sp.csr_array(W @ sp.kron(sp.eye_array(len(term.levels or ())), S, format="csr"))
-            return float(wide.multiply(W).sum() / W.shape[0])
+            if term.name not in self.products:
+                each = [sp.csr_array(W[:, a :: len(S)]) for a in range(len(S))]
+                self.products[term.name] = np.array([[a.multiply(b).sum() / W.shape[0] for b in each] for a in each])
+            return float((S * self.products[term.name]).sum())
         return float(np.var(W @ latents, ddof=1))
 
 

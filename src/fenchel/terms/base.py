@@ -34,6 +34,7 @@ from .forecast import Unseen, numbered
 
 Sparse = Any  # scipy's sparse arrays, which have no types
 Below = Callable[..., ScalarPrior]  # (u, a, base) -> the prior that says P(value < u) = a
+FIXED_PART = "fixed part"  # the name of the term that has the columns of a formula
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
 LARGE_SD = 5.0  # of any effect, in the same units: its default prior is half-normal, P(sd > LARGE_SD) = LARGE_SD_SHARE
 LARGE_STATIONARY_SD = 3.0  # the same where a range or a correlation is learned beside the sd

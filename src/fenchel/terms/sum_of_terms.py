@@ -22,7 +22,7 @@ from ..inputs.frames import DataTable
 from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
-from .base import Term, TermRows
+from .base import FIXED_PART, Term, TermRows
 from .forecast import Unseen
 
 T = TypeVar("T")
@@ -226,6 +226,7 @@ class SumOfTerms:
     ) -> NewTable:
         """The same, series beyond their times where ``ahead`` allows it; effects named in ``without`` are 0.
 
+        Without ``FIXED_PART`` the intercept is 0 as well, and so are the means about which columns are taken.
         ``known``: that of the same table at another theta.
         """
         n, parts = len(table), {term.name: part for term, part in self.thetas(theta)}
@@ -245,8 +246,10 @@ class SumOfTerms:
             unseen += [(term, each) for each in more]
             extra += sum((each.variance for each in more), np.zeros(n))
         X = self._fixed(rows, n)
-        design = self._design(rows, self.columns.tail(X, self.intercept))
-        return NewTable(NewRows(design=design, offset=self.offset, extra_variance=extra), X, unseen, fixed)
+        tail = self._uncentred(X) if FIXED_PART in without else self.columns.tail(X, self.intercept)
+        return NewTable(
+            NewRows(design=self._design(rows, tail), offset=self.offset, extra_variance=extra), X, unseen, fixed
+        )
 
     def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
         """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""
@@ -256,8 +259,11 @@ class SumOfTerms:
             return None
         labels, mine = where
         n, every = len(labels), self._alone(term, mine)
-        tail = [np.zeros((n, int(self.intercept))), self._fixed(every, n) / self.columns.scale]
-        return labels, self._design(every, np.hstack(tail)), mine.codes
+        return labels, self._design(every, self._uncentred(self._fixed(every, n))), mine.codes
+
+    def _uncentred(self, X: np.ndarray) -> np.ndarray:
+        """Fixed columns in their units, not about their means, and no intercept."""
+        return np.hstack([np.zeros((X.shape[0], int(self.intercept))), X / self.columns.scale])
 
     def elsewhere(self, term: Term, theta: np.ndarray, points: np.ndarray) -> NewRows:
         """A term over columns of numbers at any points (N, columns), alone; ``theta`` is of all effects."""
