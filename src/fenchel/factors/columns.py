@@ -8,8 +8,7 @@
 
 Other likelihoods are given by their name in ``likelihoods`` or as objects. "auto" decides by the dtype, or by the
 evidence if whole numbers have several possible meanings (``reading.py``). ``Column.why`` says why the likelihood was
-chosen, and ``guessed`` whether another one was nearly as good. Row numbers, dates and digits stored as text are
-refused.
+chosen, and ``guessed`` whether another one was nearly as good. Row numbers, dates and digits as text are refused.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ class FactorTable:
     def encode(self, X: ArrayLike, where: str = "encode") -> np.ndarray:
         """New rows with the same columns, as numbers (M, D).
 
-        If this table had names, a pandas table is read by names; its columns may be in any order, and there may be
-        more.
+        If this table had names, a pandas table is read by names, in any order; other columns are ignored.
         """
         cells = split(self._select(X, where), where)
         if len(cells) != len(self.columns):
@@ -166,8 +164,7 @@ class FactorTable:
         return np.column_stack(parts)
 
     def fill(self, X: Any, values: np.ndarray, plain: Collection[int] = ()) -> Any:
-        """X with its missing cells replaced by ``values`` (M, D), numbers as ``encode`` returns; the result has the
-        type of X.
+        """X with its missing cells replaced by ``values`` (M, D), in the numbers of ``encode``; of the type of X.
 
         Columns in ``plain`` have values as in the table, not indices of levels. An integer column of pandas becomes
         float if a mean is inserted. An array of integers has no missing cells.

@@ -131,10 +131,9 @@ class Autoregression:
 # r^2 = sum_j (x_j - x'_j)^2 / l_j^2,    l_j = range_j / 2,    theta = (log sd, log range_1, ...)
 #     rbf: R = e^(-r^2/2);    matern12, matern32, matern52: the Matern functions of smoothness 1/2, 3/2, 5/2
 #
-# At its range a correlation has fallen to between 0.13 and 0.14 for every kernel. The nugget, a
-# millionth of the variance, is part of z: each of the n points has an independent effect of a
-# thousandth of the sd beside the process. It is there because a smooth R at many points is singular
-# in doubles; given it, all that follows is exact.
+# At its range the correlation of each kernel is between 0.13 and 0.14. The nugget, a millionth of the variance, is part
+# of z: each of the n points has an independent effect with a thousandth of the sd. Without it a smooth R at many points
+# is singular in doubles. All further results are exact, given the nugget.
 #
 # Given z the process at other points x* has mean W z and covariance C:
 #
