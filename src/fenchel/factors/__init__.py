@@ -1,4 +1,4 @@
-"""Factor models of tables: ``factor_model`` is the evidence, ``table_evidence`` learns, ``selection`` chooses L."""
+"""Factor models of tables: ``factor_model`` is the evidence, ``table_evidence`` learns, ``selection`` picks a model."""
 
 from .selection import Selection, select_components
 

@@ -24,7 +24,7 @@ from ..solvers.solution import Solution
 _EPS = float(np.finfo(np.float64).eps)
 _DEPENDENT_SHARE = 1e-9  # a column is dependent if less than this share of it remains after projection on the others
 _FEW = 3  # number of names that a message lists
-_SIZES = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # scaled or not: range of sizes whose squares are doubles
+_SIZES = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # scaled, or not: sizes whose squares are in range
 _SMALLEST = 1e-290  # smallest standard deviation for which a coefficient is representable
 
 

@@ -23,7 +23,7 @@ _SECONDS = 86400.0  # seconds in a day, the unit of dates
 
 # -- values ---------------------------------------------------------------------------------------
 def present(value: Any) -> bool:
-    """Whether a value is none of None, NaN, NaT, pandas' NA and infinity."""
+    """Whether a value is present: not None, NaN, NaT, pandas' NA or infinite."""
     if value is None or type(value).__name__ == "NAType":  # the truth value of pandas' NA == NA is undefined
         return False
     return bool(value == value) and value not in (np.inf, -np.inf)
