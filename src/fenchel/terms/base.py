@@ -63,8 +63,7 @@ class Hyperparameter:
     size : callable or None
         For an sd: a function of (u, a) that gives the prior with P(sd of the effect > u) = a. None for other values.
     pc : callable or None
-        For a range, a share or a correlation: a function of (u, a, base) that gives the prior with P(value < u) = a
-        (see ``PC``).
+        For a range, a share or a correlation: a function of (u, a, base), the prior with P(value < u) = a (see ``PC``).
     """
 
     name: str
@@ -115,7 +114,7 @@ class Hyperparameter:
 
 
 def _level(where: str, what: str, word: str, given: tuple[Any, Any]) -> None:
-    """Refuses what is no number and a probability."""
+    """Refuse a pair that is not a number and a probability."""
     most = np.inf if word == "range" else 1.0
     numbers = all(isinstance(x, Real) for x in given)
     if not (numbers and 0.0 < given[0] < most and 0.0 < given[1] < 1.0):
@@ -192,8 +191,7 @@ def deviation(name: str, scale: float, start: float | None = None, unit: float =
 
     The prior is half-normal, P(sd unit > 5 scale) = 0.05. ``start`` is the sd in the user's units.
     """
-    begin = float(np.log(START_SD * scale if start is None else start * unit))
-    centre = float(np.log(scale))
+    begin, centre = float(np.log(START_SD * scale if start is None else start * unit)), float(np.log(scale))
     bounds = min(centre - _SD_BOUND, begin), max(centre + _SD_BOUND, begin)
     prior = HalfNormal(LARGE_SD * scale, LARGE_SD_SHARE)
     return Hyperparameter(name, LogInUnits(unit), begin, bounds, prior, partial(_pc, unit))
@@ -211,7 +209,7 @@ def level_sd(name: str, scale: float, log_sd: float, spread: float = 1.0) -> Hyp
 def stationary_sd(scale: float, start: float | None = None) -> Hyperparameter:
     """The sd of a process or field whose range is learned beside it; the prior is half-normal, P(sd > 3 scale) = 0.05.
 
-    Data tell sd^2 / range^(2 nu) well and each of the two badly: over a trend both grow until a prior stops them.
+    The data determine sd^2 / range^(2 nu), but hardly sd or range: over a trend both grow until a prior stops them.
     """
     return replace(deviation("sd", scale, start), prior=HalfNormal(LARGE_STATIONARY_SD * scale, LARGE_SD_SHARE))
 
