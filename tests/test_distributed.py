@@ -352,7 +352,7 @@ def test_scores_and_what_needs_rows(data):
     want = counts.score(X, data["count"], exposure=data["exposure"])
     assert abs(counts.score(rows, data["count"], exposure=data["exposure"]) - want) < 1e-12
     assert model.log_marginal_likelihood() == model.elbo_
-    with pytest.raises(ValueError, match="the rows of the fit are in partitions"):
+    with pytest.raises(ValueError, match="the rows of the fit are in Dask partitions"):
         model.log_marginal_likelihood(model.theta_)
     with pytest.raises(AttributeError, match="needs the rows of the fit"):
         model.solution_.loo()

@@ -143,6 +143,8 @@ def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tupl
     """Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
     (low, high), gradient, H = rows.evidence.bounds.T, here.gradient, rows.curvature(here)
     free = is_free(rows, here)
+    if not free.any():  # every hyperparameter is at a bound
+        return np.zeros(gradient.size), 0.0
     values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
     values = np.maximum(values, LEAST_CURVATURE * (1.0 + values[-1]))
     step = np.zeros(gradient.size)
