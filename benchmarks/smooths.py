@@ -133,7 +133,7 @@ SETS = (("bumps", "gaussian"), ("coal", "poisson"), ("pima", "binomial"))
 CASES = [Case(data, f'y ~ s(x, bs="{bs}", k=10)', family) for data, family in SETS for bs in BASES]
 CASES += [Case("surface", "y ~ te(x, z)", "gaussian"), Case("surface", 'y ~ s(x, z, bs="tp", k=30)', "gaussian")]
 CASES += [Case("surface", 'y ~ te(x, z, bs="ps", k=6)', "gaussian")]
-CASES += [Case("surface", 'y ~ s(x, bs="cr") + s(z, bs="cr") + ti(x, z)', "gaussian")]
+CASES += [Case("surface", 'y ~ s(x, bs="cr", k=10) + s(z, bs="cr", k=10) + ti(x, z)', "gaussian")]
 CASES += [Case("land", "y ~ s(x, z, isotropic=True)", "gaussian", "y ~ s(x, z)")]
 CASES += [Case("groups", 'y ~ g + s(x, by=g, bs="cr", k=10)', "poisson")]
 CASES += [Case("groups", 'y ~ s(x, by=w, bs="cr", k=10)', "poisson")]

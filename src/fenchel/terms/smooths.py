@@ -33,7 +33,7 @@ from .matern_terms import numbers_of, spans_of
 
 _GRID = 50  # points at which a curve is shown
 _SIDE = 15  # points of each side of the grid on which a surface is shown
-_FUNCTIONS = {1: 10, 2: 30}  # of one column, of two
+_FUNCTIONS = {1: 20, 2: 30}  # of one column, of two
 _ALONG = 5  # basis functions along each column of a surface
 LEAST = {"cr": 3, "ps": 5, "cc": 4, "tp": 3}  # functions of a basis of one column
 _ELSEWHERE = {  # what others write with s() and here is another term
@@ -277,7 +277,7 @@ class Smooth(Curve):
         Basis. "cr": cubic regression spline with knots at quantiles, the default for one column; "ps": P-spline; "cc":
         cyclic cubic spline; "tp": thin plate spline of one or two columns, the default for two.
     k : int, optional
-        Number of basis functions, level and lines included. Default: 10, or 30 for two columns. If the data have fewer
+        Number of basis functions, level and lines included. Default: 20, or 30 for two columns. If the data have fewer
         different values, k is their number, and a warning says so if you gave k.
     by : name of a column, optional
         For a factor f: a curve for each level, each with its own straight line. The curves have no level of their own,
