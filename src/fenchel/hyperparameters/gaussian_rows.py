@@ -146,7 +146,7 @@ def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tupl
     if not free.any():  # every hyperparameter is at a bound
         return np.zeros(gradient.size), 0.0
     values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
-    values = np.maximum(values, LEAST_CURVATURE * (1.0 + values[-1]))
+    values = np.maximum(values, LEAST_CURVATURE * (1.0 + values.max(initial=0.0)))
     step = np.zeros(gradient.size)
     step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
