@@ -109,7 +109,7 @@ class NeighboursLatent(KernelLatent):
             if not left or held or not family.is_moved(theta):  # type: ignore[attr-defined]
                 break
             self.lengths, self.theta = column_lengths(self.kernel.clone_with_theta(theta), self.X), found.theta
-            family = self.family()
+            family = self.family_like(family)
             options.update(n_restarts=0, rng=None)
         self._compared(target, family, found, began, options)
         return found
