@@ -90,6 +90,7 @@ def test_prior_before_a_fit(data):
     mean, cov = GaussianProcessRegressor(KERNEL).predict(new, return_cov=True)
     np.testing.assert_allclose(cov, KERNEL(new))
     assert (mean == 0).all()
+    assert mean.flags.writeable
     drawn = GaussianProcessRegressor(KERNEL, n_targets=2).sample_y(new, 4000, random_state=1)
     assert drawn.shape == (7, 2, 4000)
     np.testing.assert_allclose(np.cov(drawn[:, 1]), KERNEL(new), atol=0.15)

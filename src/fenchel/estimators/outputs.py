@@ -282,7 +282,7 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
             f'{type(model).__name__} is not fitted yet: mean="linear" is in units of the columns of fit.'
         )
     mean = 0.0 if model._centred else mean_at(known_mean(model), X)
-    return np.broadcast_to(mean, len(X)), np.asarray(evaluate(kernel, X))
+    return np.zeros(len(X)) + mean, np.asarray(evaluate(kernel, X))
 
 
 def prior_prediction(model: GaussianProcessRegressor, X: np.ndarray, return_std: bool, return_cov: bool) -> Any:
