@@ -143,10 +143,8 @@ def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tupl
     """Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
     (low, high), gradient, H = rows.evidence.bounds.T, here.gradient, rows.curvature(here)
     free = is_free(rows, here)
-    if not free.any():  # every hyperparameter is at a bound
-        return np.zeros(gradient.size), 0.0
     values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
-    values = np.maximum(values, LEAST_CURVATURE * (1.0 + values.max(initial=0.0)))
+    values = np.maximum(values, LEAST_CURVATURE * (1.0 + values.max(initial=0.0)))  # empty where all are at bounds
     step = np.zeros(gradient.size)
     step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
