@@ -85,6 +85,18 @@ def test_outputs_with_a_kernel_that_is_chosen(data):
     assert model.predict(new).shape == (7, 2)
 
 
+@pytest.mark.parametrize("alpha", [None, np.linspace(0.05, 0.2, 40)])
+def test_outputs_of_rows_without_weight(data, alpha):
+    X, Y, new = data
+    weight = np.where(np.arange(len(X)) < 8, 0.0, 1.5)
+    noise = None if alpha is None else np.resize(alpha, len(X))
+    model = GaussianProcessRegressor(KERNEL, alpha=noise, mean="zero").fit(X, Y, weight)
+    fewer = GaussianProcessRegressor(KERNEL, alpha=None if noise is None else noise[8:], mean="zero")
+    fewer.fit(X[8:], Y[8:], weight[8:])
+    assert model.elbo_ == pytest.approx(fewer.elbo_)
+    np.testing.assert_allclose(model.predict(new), fewer.predict(new), rtol=1e-4)
+
+
 def test_prior_before_a_fit(data):
     _, _, new = data
     mean, cov = GaussianProcessRegressor(KERNEL).predict(new, return_cov=True)
