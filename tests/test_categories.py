@@ -218,3 +218,6 @@ def test_what_levels_do_not_go_with():
         GaussianProcessRegressor().fit(FRAME, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="n_inducing is an array, and X has columns of levels"):
         GaussianProcessRegressor(approximation="inducing", n_inducing=np.zeros((3, 2))).fit(FRAME, Y)
+    for X, kernel in ((FRAME, None), (FRAME[["g"]], None), (CODES[:, [0, 3]], OnColumns(RBF(1.0), [1]))):
+        with pytest.raises(ValueError, match='"neighbours" with columns of levels or a kernel of some columns'):
+            GaussianProcessRegressor(kernel, approximation="neighbours").fit(X, Y[: len(X)])

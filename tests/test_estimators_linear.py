@@ -436,5 +436,6 @@ def test_a_summary_has_every_coefficient_of_every_class():
     page = BayesianLogisticRegression().fit(X, y).summary()
     assert "converged" in page
     assert page.count("malic_acid") == page.count("Intercept") == 3
+    assert "Intercept" not in BayesianLogisticRegression(fit_intercept=False).fit(X, y).summary()
     two = BayesianLogisticRegression().fit(X, y == y[0])
     assert re.search(rf"malic_acid +{two.coef_[0, 1]:.4g} +{two.coef_std_[0, 1]:.4g}\n", two.summary())

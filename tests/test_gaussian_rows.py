@@ -6,8 +6,8 @@ from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process import GaussianProcessRegressor as Theirs
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from fenchel import Gaussian
-from fenchel.hyperparameters import Evidence, KernelCovariance
+from fenchel import BernoulliLogit, Gaussian
+from fenchel.hyperparameters import Evidence, KernelCovariance, learn
 from fenchel.hyperparameters.gaussian_rows import GaussianRows, climb, gaussian_rows, highest, quick_climb, quick_start
 from fenchel.hyperparameters.search import Search
 
@@ -83,3 +83,13 @@ def test_bounds_hold_and_rounding_is_told():
     family = KernelCovariance(1.0 * RBF(1.0), X)
     assert quick_climb(Evidence(Gaussian(1e-9), family, Y[:, 0], own=False), family.theta, 1e-3) is None
     assert gaussian_rows(Evidence(Gaussian(0.1), family, Y[:, 0], weights=np.arange(40.0))) is None  # one is not seen
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [(Gaussian(0.1), Y[:, 0]), (BernoulliLogit(), Y[:, 0] > 0.0)])
+def test_a_search_takes_no_more_steps_than_it_may(likelihood, y):
+    family, theta = KernelCovariance(1.0 * RBF(1.0), X), np.r_[0.3, -0.2, likelihood.theta]
+    held = learn(likelihood, family, y, theta=theta, max_iter=0)
+    np.testing.assert_array_equal(held.theta, theta)
+    short = learn(likelihood, family, y, theta=theta, max_iter=1)
+    assert not short.converged
+    assert held.objective < short.objective < learn(likelihood, family, y, theta=theta).objective

@@ -125,6 +125,16 @@ def test_a_kernel_that_is_fixed_has_nothing_to_learn():
     assert ours.elbo_ == pytest.approx(memory.elbo_, abs=1e-2)  # of the noise alone
 
 
+@pytest.mark.parametrize("before", [10.0 * F, np.column_stack([F, -F])])
+def test_a_fit_before_leaves_nothing(before):
+    options = {"n_inducing": 10, "optimizer": None, "likelihood": Gaussian(0.1)}
+    model = GaussianProcessRegressor(KERNEL, normalize_y=True, **options).fit(X, before)
+    model.set_params(normalize_y=False).fit(*parts(X, F))
+    fresh = GaussianProcessRegressor(KERNEL, **options).fit(*parts(X, F))
+    assert model.kernel_ == fresh.kernel_
+    np.testing.assert_allclose(model.predict(X[:3]), fresh.predict(X[:3]))
+
+
 def test_slopes_in_theta_are_those_of_differences():
     """Of the best elbo at theta, over two partitions of labels."""
     held = {"optimizer": None, "n_inducing": X[:15], "tol": 1e-13}

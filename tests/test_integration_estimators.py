@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, Matern
 
 from fenchel import FormulaRegressor
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessRegressor
@@ -78,6 +78,22 @@ def test_groups_have_wider_intervals():
     assert model.predict(X[:3]) == pytest.approx(drawn.mean(axis=0), rel=0.06)
     with pytest.raises(ValueError, match="integrate = 'some' is not known"):
         FormulaRegressor("y ~ (1|g)", "poisson", integrate="some").fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("approximation", [None, "neighbours"])
+def test_the_prior_of_theta_stays_where_learning_begins_again(approximation):
+    """With noise held at several levels, or with neighbours that are chosen again."""
+    rng = np.random.default_rng(0)
+    if approximation is None:
+        X, kernel = np.linspace(0.0, 6.0, 40)[:, None], 30.0 * RBF(0.1)
+        y = np.sin(2.0 * X[:, 0])
+    else:
+        X, kernel = rng.normal(size=(40, 2)), 1.0 * Matern([1.0, 1.0], nu=1.5)
+        y = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] + 0.2 * rng.normal(size=40)
+    model = GaussianProcessRegressor(kernel, approximation=approximation, n_neighbors=39, integrate=True).fit(X, y)
+    slope, n = model.log_marginal_likelihood(model.theta_, eval_gradient=True)[1], kernel.n_dims
+    np.testing.assert_allclose(slope[:n], (model.theta_[:n] - kernel.theta) / 4.0, atol=2e-3)
 
 
 @pytest.mark.filterwarnings("ignore")

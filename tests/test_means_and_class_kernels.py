@@ -10,7 +10,7 @@ import pytest
 from conftest import difference
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, CompoundKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel, Matern
 
 import fenchel
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
@@ -179,10 +179,11 @@ class KeepsItsMatrices(RBF):
         return self.kept.setdefault(key, super().__call__(X, Y))
 
 
+@pytest.mark.parametrize("times", [lambda kernel: kernel, lambda kernel: ConstantKernel(3.0) * kernel])
 @pytest.mark.parametrize("mean", ["link", "linear"])
-def test_matrices_that_a_kernel_keeps_are_not_written_to(mean):
+def test_matrices_that_a_kernel_keeps_are_not_written_to(mean, times):
     own, plain = (
-        GaussianProcessRegressor(kernel(2.0), mean=mean, likelihood=Gaussian(0.04), optimizer=None).fit(X, Y)
+        GaussianProcessRegressor(times(kernel(2.0)), mean=mean, likelihood=Gaussian(0.04), optimizer=None).fit(X, Y)
         for kernel in (KeepsItsMatrices, RBF)
     )
     for _ in range(2):

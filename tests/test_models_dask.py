@@ -250,9 +250,9 @@ def test_what_needs_the_rows_is_refused(pair):
         with pytest.raises(ValueError, match="needs rows of the fit, which are out of memory"):
             getattr(fit, name)(*(["g"] if name == "leave_group_out" else []))
     for ask in (fit.predict, fit.sample, lambda: fit.slopes("x")):
-        with pytest.raises(ValueError, match="needs (the )?rows of the fit"):
+        with pytest.raises(ValueError, match=r"needs (the )?rows of the fit"):
             ask()
-    with pytest.raises(ValueError, match="needs (the )?rows of the fit"):
+    with pytest.raises(ValueError, match=r"needs (the )?rows of the fit"):
         _ = fit.observed  # the model holds some rows alone
     with pytest.raises(ValueError, match="plot: the rows of the fit, which say where 'x' and other columns lie"):
         fit.plot("x")

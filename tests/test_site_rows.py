@@ -82,6 +82,16 @@ def test_a_search_goes_on_beyond_the_limit_of_one_run(n, start):
     assert np.abs(begun(end)[1]).max() < 1e-3
 
 
+@pytest.mark.parametrize("kernel", [RBF(1.0, (0.9, 1.1)), ConstantKernel(0.8, (0.5, 0.9)) * RBF(3.0, "fixed")])
+def test_hyperparameters_that_all_end_at_bounds(kernel):
+    evidence = evidence_of(BernoulliLogit("exact"), LABELS, kernel)
+    found = learn(BernoulliLogit("exact"), evidence.family, LABELS)
+    plain = Search(evidence, 100, 1e-3, None).run(evidence.start)
+    np.testing.assert_allclose(found.theta, plain.theta)
+    assert found.held == plain.held == (0,)
+    assert found.converged
+
+
 def test_other_rows_are_left_to_the_search():
     assert site_rows(evidence_of(BernoulliLogit(), np.where(np.arange(40) < 2, np.nan, LABELS))) is None
     assert site_rows(evidence_of(Poisson(), COUNTS)) is None

@@ -85,11 +85,24 @@ def test_outputs_with_a_kernel_that_is_chosen(data):
     assert model.predict(new).shape == (7, 2)
 
 
+@pytest.mark.parametrize("alpha", [None, np.linspace(0.05, 0.2, 40)])
+def test_outputs_of_rows_without_weight(data, alpha):
+    X, Y, new = data
+    weight = np.where(np.arange(len(X)) < 8, 0.0, 1.5)
+    noise = None if alpha is None else np.resize(alpha, len(X))
+    model = GaussianProcessRegressor(KERNEL, alpha=noise, mean="zero").fit(X, Y, weight)
+    fewer = GaussianProcessRegressor(KERNEL, alpha=None if noise is None else noise[8:], mean="zero")
+    fewer.fit(X[8:], Y[8:], weight[8:])
+    assert model.elbo_ == pytest.approx(fewer.elbo_)
+    np.testing.assert_allclose(model.predict(new), fewer.predict(new), rtol=1e-4)
+
+
 def test_prior_before_a_fit(data):
     _, _, new = data
     mean, cov = GaussianProcessRegressor(KERNEL).predict(new, return_cov=True)
     np.testing.assert_allclose(cov, KERNEL(new))
     assert (mean == 0).all()
+    assert mean.flags.writeable
     drawn = GaussianProcessRegressor(KERNEL, n_targets=2).sample_y(new, 4000, random_state=1)
     assert drawn.shape == (7, 2, 4000)
     np.testing.assert_allclose(np.cov(drawn[:, 1]), KERNEL(new), atol=0.15)

@@ -263,7 +263,7 @@ def _differences(kernel: Any, total: Callable[[Any], float]) -> list[float]:
 def _foreign_value(k: Any, X: Array, Z: Array) -> Array:
     if X.ndim > 2:
         return asarray(np.stack([_foreign_value(k, A, B) for A, B in zip(to_numpy(X), to_numpy(Z), strict=True)]), X)
-    return asarray(np.asarray(k(to_numpy(X), to_numpy(Z)), dtype=np.float64), X)
+    return asarray(np.array(k(to_numpy(X), to_numpy(Z)), dtype=np.float64), X)  # a copy: the kernel may keep its own
 
 
 def _foreign_variance(k: Any, X: Array) -> Array:

@@ -150,7 +150,7 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
         from .dask_processes import fit_process
 
-        self._levels = None
+        self._levels, self.outputs_, self._units = None, None, OutputUnits()  # what another fit may have left
         fit_process(self, X, y, weight, checkpoint, **rows)
         return self
 

@@ -106,6 +106,12 @@ class KernelLatent(Latent):
             return self.shrunk(ClassKernels(kernel.kernels, self.inputs, **self.beside))
         return self.shrunk(KernelCovariance(kernel, self.inputs, **self.beside))
 
+    def family_like(self, other: Family) -> Any:
+        """The family with the prior of theta that another has."""
+        out = self.family()
+        out._log_prior = other._log_prior
+        return out
+
     @property
     def numeric(self) -> list[int]:
         """The columns that ``kernel`` applies to."""
@@ -169,7 +175,7 @@ class KernelLatent(Latent):
         for level in _HELD_NOISE[-1:] if learned.converged else _HELD_NOISE:
             likelihood = learned.likelihood.with_theta(learned.likelihood.theta + np.where(noise, level - above, 0.0))
             held = replace(target, likelihood=likelihood)
-            refit = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
+            refit = super(KernelLatent, latent).learn(held, latent.family_like(family), False, **options)
             if not refit.converged:
                 break
             n, levels = self.kernel.n_dims, self.levels

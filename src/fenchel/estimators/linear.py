@@ -242,8 +242,9 @@ class LinearModel(LatentGaussianEstimator):
 
         check_is_fitted(self, "coef_")
         pairs = (self.coef_, self.intercept_), (self.coef_std_, self.intercept_std_)
-        mean, sd = (np.column_stack([np.atleast_2d(b), np.atleast_1d(constant)]).ravel() for b, constant in pairs)
-        index: Any = [*self._columns(), "Intercept"]
+        index: Any = [*self._columns(), *["Intercept"] * bool(self.fit_intercept)]
+        every = (np.column_stack([np.atleast_2d(b), np.atleast_1d(constant)]) for b, constant in pairs)
+        mean, sd = (each[:, : len(index)].ravel() for each in every)
         if mean.size > len(index):
             index = pd.MultiIndex.from_product([self.classes_, index])
         table = pd.DataFrame({"mean": mean, "sd": sd}, index)

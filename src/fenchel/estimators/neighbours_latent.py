@@ -15,6 +15,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from ..category_kernels import is_of_columns
 from ..checks import count, problem
 from ..files import searched
 from ..gmrf.kernel_neighbours import N_NEIGHBORS, NeighbourCovariance
@@ -108,7 +109,7 @@ class NeighboursLatent(KernelLatent):
             if not left or held or not family.is_moved(theta):  # type: ignore[attr-defined]
                 break
             self.lengths, self.theta = column_lengths(self.kernel.clone_with_theta(theta), self.X), found.theta
-            family = self.family()
+            family = self.family_like(family)
             options.update(n_restarts=0, rng=None)
         self._compared(target, family, found, began, options)
         return found
@@ -164,8 +165,9 @@ def refusal(latent: KernelLatent) -> tuple[str, str, str] | None:
         return f"device {latent.device}", "device=None and X as numpy has it", 'approximation="inducing" uses devices.'
     if is_compound(latent.kernel):
         return "a kernel for each class", "one kernel for all classes", ""
-    if latent.levels is not None:
-        return "columns of levels", "columns of numbers", 'approximation="inducing" takes levels.'
+    if latent.levels is not None or is_of_columns(latent.kernel):
+        got = "columns of levels or a kernel of some columns"
+        return got, "one kernel of all columns, of numbers", 'approximation="inducing" takes both.'
     return None
 
 

@@ -94,10 +94,11 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
     Z = (Y - np.stack([np.broadcast_to(mean, len(X)) for mean in means], axis=1)) / sds
     size = float(np.mean([Gaussian.scale_of(z, weights) ** 2 for z in Z.T]))
     kernel, start, learns_noise = _start(model, X, Z, weights, size)
-    family = KernelCovariance(kernel, X, **read_trend(model, X, size**0.5, weights))
-    noise = Gaussian(start)
-    evidence = Evidence(noise, family, Z[:, 0], weights=weights, own=learns_noise)
-    rows = GaussianRows(evidence, family, Z)
+    seen = np.arange(len(X)) if weights is None else np.flatnonzero(weights)
+    family = KernelCovariance(kernel, X[seen], **read_trend(model, X, size**0.5, weights))
+    noise, w = Gaussian(start).take(seen), None if weights is None else weights[seen]
+    evidence = Evidence(noise, family, Z[seen, 0], weights=w, own=learns_noise)
+    rows = GaussianRows(evidence, family, Z[seen])
 
     def search() -> dict[str, Any]:
         result = [_searched(model, rows, first) for first in _starts(model, evidence)]
@@ -282,7 +283,7 @@ def prior_moments(model: GaussianProcessRegressor, X: np.ndarray) -> tuple[np.nd
             f'{type(model).__name__} is not fitted yet: mean="linear" is in units of the columns of fit.'
         )
     mean = 0.0 if model._centred else mean_at(known_mean(model), X)
-    return np.broadcast_to(mean, len(X)), np.asarray(evaluate(kernel, X))
+    return np.zeros(len(X)) + mean, np.asarray(evaluate(kernel, X))
 
 
 def prior_prediction(model: GaussianProcessRegressor, X: np.ndarray, return_std: bool, return_cov: bool) -> Any:

@@ -15,7 +15,6 @@ point has an independent effect, the nugget, of 1e-8 of its variance; without it
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +24,6 @@ import scipy.sparse as sp
 
 from ..checks import count, numeric, problem
 from ..cross_kernels import cross, cross_slopes, variance_slopes, variances
-from ..hyperparameters.base import offset_at
 from ..hyperparameters.kernel import KernelCovariance
 from ..kernels import column_lengths, evaluate, has_white_noise
 from ..linalg.arrays import ArrayLike, to_numpy
@@ -194,10 +192,6 @@ class NeighbourCovariance(KernelCovariance):
         n, m = self.process.neighbours.shape
         return m >= n - 1
 
-    def kernel_at(self, theta: np.ndarray) -> Any:
-        """A copy of the kernel at theta."""
-        return deepcopy(self._set(np.asarray(theta, dtype=np.float64)))
-
     def _conditionals(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._last is None or not np.array_equal(self._last[0], theta):
             process = self.process
@@ -245,16 +239,9 @@ class NeighbourCovariance(KernelCovariance):
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (N, D), conditional on the nearest distinct rows."""
-        X = self._checked(table)
+        X = self.checked_rows(table)
         design, left = self._given(theta, X)
-        offset = self.offset(X) if callable(self.offset) else offset_at("NeighbourCovariance", self.offset, len(X))
-        return NewRows(design=self._design_with_trend(design, X), offset=offset, extra_variance=left)
-
-    def _checked(self, table: Any) -> np.ndarray:
-        X = numeric("NeighbourCovariance", "new rows", table)
-        if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
-            raise problem("NeighbourCovariance", f"new rows have shape {X.shape}", f"(N, {self.X.shape[1]})")
-        return X
+        return NewRows(design=self._design_with_trend(design, X), offset=self.offset_at(X), extra_variance=left)
 
     def _given(self, theta: np.ndarray, X: np.ndarray) -> tuple[Any, np.ndarray]:
         kernel = self.kernel_at(theta)
@@ -262,7 +249,7 @@ class NeighbourCovariance(KernelCovariance):
 
     def covariance_left(self, theta: np.ndarray, table: Any) -> np.ndarray:
         """The covariance (N, N) of the function at new rows, conditional on the latents of ``new_rows``."""
-        X, kernel, process = self._checked(table), self.kernel_at(theta), self.process
+        X, kernel, process = self.checked_rows(table), self.kernel_at(theta), self.process
 
         def covariance(A: np.ndarray, B: np.ndarray) -> np.ndarray:
             return to_numpy(evaluate(kernel, A) if A is X and B is X else cross(kernel, A, B))

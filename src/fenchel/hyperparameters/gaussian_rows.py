@@ -143,10 +143,8 @@ def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tupl
     """Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
     (low, high), gradient, H = rows.evidence.bounds.T, here.gradient, rows.curvature(here)
     free = is_free(rows, here)
-    if not free.any():  # every hyperparameter is at a bound
-        return np.zeros(gradient.size), 0.0
     values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
-    values = np.maximum(values, LEAST_CURVATURE * (1.0 + values[-1]))
+    values = np.maximum(values, LEAST_CURVATURE * (1.0 + values.max(initial=0.0)))  # empty where all are at bounds
     step = np.zeros(gradient.size)
     step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
@@ -196,10 +194,17 @@ def climb(
     return here
 
 
-def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place, begun: Place | None = None) -> Place:
+def walk(
+    rows: GaussianRows,
+    theta: np.ndarray,
+    gtol: float,
+    known: Place,
+    begun: Place | None = None,
+    most: int = MOST_WALKED,
+) -> Place:
     """L-BFGS as ``Search`` takes it, with steps that begin short, or as far as to the peak of ``known``."""
     low, high = rows.evidence.bounds.T
-    best, limit, left = begun or rows.at(np.clip(theta, low, high)), SearchOptions().step_limit, MOST_WALKED
+    best, limit, left = begun or rows.at(np.clip(theta, low, high)), SearchOptions().step_limit, most
 
     def near(at: np.ndarray) -> bool:
         return float(np.abs(at - known.theta).max()) < SAME_PEAK
@@ -232,11 +237,11 @@ def walk(rows: GaussianRows, theta: np.ndarray, gtol: float, known: Place, begun
     return best
 
 
-def highest(rows: GaussianRows, theta: np.ndarray, gtol: float) -> Place:
+def highest(rows: GaussianRows, theta: np.ndarray, gtol: float, most: int = MOST_WALKED) -> Place:
     """The higher of the ends of ``climb`` and ``walk``."""
     begun = rows.at(np.clip(theta, *rows.evidence.bounds.T))
-    found = climb(rows, theta, gtol, begun)._replace(by_newton=True)
-    return max(found, walk(rows, theta, gtol, found, begun), key=lambda place: place.value)
+    found = climb(rows, theta, gtol, begun, min(most, MOST_STEPS))._replace(by_newton=True)
+    return max(found, walk(rows, theta, gtol, found, begun, most), key=lambda place: place.value)
 
 
 def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
@@ -251,14 +256,14 @@ def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
     return GaussianRows(evidence, family) if bool(np.all(rows["weight"] > 0.0)) else None
 
 
-def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float) -> Place | None:
+def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float, most: int = MOST_WALKED) -> Place | None:
     """Where ``highest`` ends; None where rows are others, or rounding decides there."""
     rows = gaussian_rows(evidence)
     if rows is None:
         return None
     try:
         with np.errstate(all="ignore"), one_thread(len(rows.weight) <= gates.ONE_THREAD_ROWS):
-            found = highest(rows, theta, gtol)
+            found = highest(rows, theta, gtol, most)
     except ValueError:  # beyond double precision
         return None
     evidence.n_evaluations += rows.n_evaluations
@@ -283,5 +288,5 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
         evidence.n_evaluations += sites.n_evaluations
         evidence.n_newton += sites.n_newton
         return theta
-    found = quick_climb(evidence, theta, 0.5 * gtol)
+    found = quick_climb(evidence, theta, 0.5 * gtol, min(max_iter, MOST_WALKED))
     return found.theta if found is not None and found.by_newton else theta

@@ -12,7 +12,7 @@ B is symmetric at the optimum. One pass over the rows, in blocks; classes with w
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from ..linalg.machine import over_rows
 from ..priors.base import NewRows
 from ..priors.inducing import FeatureRows, InducingPoints
 from ..solvers.solution import Solution
-from .base import offset_at
 from .kernel import KernelCovariance
 
 
@@ -86,10 +85,6 @@ class InducingCovariance(KernelCovariance):
         out.restate(X=out.X, offset=offset)
         return out
 
-    def kernel_at(self, theta: np.ndarray) -> Any:
-        """The kernel at theta, which nobody else changes."""
-        return deepcopy(self._set(np.asarray(theta, dtype=np.float64)))
-
     def at(self, theta: np.ndarray) -> InducingPoints:  # type: ignore[override]
         theta = np.array(theta, dtype=np.float64)
         if self._last is None or not np.array_equal(self._last[0], theta):
@@ -118,14 +113,10 @@ class InducingCovariance(KernelCovariance):
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (n, D): its features, and the variance that they do not explain."""
-        X = numeric("InducingCovariance", "new rows", table)
-        if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
-            raise problem("InducingCovariance", f"new rows have shape {X.shape}", f"(n, {self.X.shape[1]})")
-        rows = self.at(theta).rows
+        X, rows = self.checked_rows(table), self.at(theta).rows
         there = asarray(X, rows.U)
         G = rows.at(there)[:]
-        offset = self.offset(X) if callable(self.offset) else offset_at("InducingCovariance", self.offset, len(X))
-        return NewRows(design=G, offset=offset, extra_variance=to_numpy(rows.remainder(G, there)))
+        return NewRows(design=G, offset=self.offset_at(X), extra_variance=to_numpy(rows.remainder(G, there)))
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> InducingCovariance:

@@ -203,12 +203,27 @@ class KernelCovariance(Family):
         n = len(self.X) if self.design is None else self.design.shape[0]
         return DenseCovariance.trusted(self._known[1], self.mean, self.design, self.offset_of(n))
 
+    def kernel_at(self, theta: np.ndarray) -> Any:
+        """A copy of the kernel at theta."""
+        return deepcopy(self._set(np.asarray(theta, dtype=np.float64)))
+
     def offset_of(self, n: int) -> Any:
         """The offset of the n rows of the fit."""
         if callable(self.offset):
             return self.offset(self.X)
         same = np.ndim(self.offset) == 2 and np.shape(self.offset)[0] == 1
         return offset_at("KernelCovariance", self.offset, n) if same else self.offset
+
+    def offset_at(self, X: np.ndarray) -> Any:
+        """The offset of new rows."""
+        return self.offset(X) if callable(self.offset) else offset_at(type(self).__name__, self.offset, len(X))
+
+    def checked_rows(self, table: Any) -> np.ndarray:
+        """New rows (M, D) as numbers."""
+        X = numeric(type(self).__name__, "new rows", table)
+        if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
+            raise problem(type(self).__name__, f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
+        return X
 
     def matrix(self, theta: np.ndarray) -> Array:
         """Sigma at theta (L, L), which is a covariance."""
@@ -250,14 +265,12 @@ class KernelCovariance(Family):
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (M, D), by its covariance with the latents."""
-        X, kernel = numeric("KernelCovariance", "new rows", table), self._set(np.asarray(theta, dtype=np.float64))
+        X, kernel = self.checked_rows(table), self._set(np.asarray(theta, dtype=np.float64))
         there = asarray(X, self.X)
-        if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
-            raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
         return NewRows(
             cross=self._with_trend(evaluate(kernel, there, self.X), there, self.X),
             variance=np.maximum(to_numpy(diagonal(kernel, there)), 0.0) + self.trend.variances(X),
-            offset=self.offset(X) if callable(self.offset) else offset_at("KernelCovariance", self.offset, len(X)),
+            offset=self.offset_at(X),
         )
 
     def covariance_at(self, theta: np.ndarray, table: np.ndarray) -> Array:

@@ -76,13 +76,13 @@ def learn(
     tol : float, default 1e-10
         Relative gap of the inner fits.
     max_iter : int, default 100
-        Iterations of the search from each start.
+        Iterations of the search from each start; 0: a fit there.
     gtol : float, default 1e-3
         The search ends if no slope within the bounds exceeds this, in nats per log unit of a hyperparameter.
     progress : bool, default False
         Show a progress line.
     callback : callable, optional
-        Called with a dict (iteration, seconds, elbo, gap, step) at each evaluation, unless several starts run in
+        Called with a dict (iteration, seconds, elbo, gap, step) at each certified fit, unless several starts run in
         parallel.
     method : str or Solver, default "newton"
         Solver of the inner fits, as in ``infer``.
@@ -162,7 +162,7 @@ def _searched(
     own = copy.copy(evidence) if report is None else evidence
     before = own.n_evaluations, own.n_newton
     with counting() as spent, suppress(*([Refusal] if place else [])):  # skip a random start that overflows
-        if type(start) is np.ndarray:  # not evaluated yet
+        if type(start) is np.ndarray and max_iter:  # not evaluated yet
             start = quick_start(own, start, gtol, max_iter)
         end = Search(own, max_iter, gtol, report).run(start)
     return end, own.n_evaluations - before[0], own.n_newton - before[1], spent
