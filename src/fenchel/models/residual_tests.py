@@ -60,7 +60,7 @@ def row_residuals(fit: FittedModel, y: np.ndarray, solution: Solution) -> RowRes
     mean, variance = (to_numpy(each)[:, 0] for each in solution.posterior.cavity())
     found = LeaveOneOut(np.full(y.shape, np.nan), mean, variance)
     below, upto = (end[seen] for end in found.pit_stretches(likelihood, y))
-    if is_censored(fit):
+    if is_censored(likelihood):
         z = ndtri(np.clip((below + upto) / 2, _EDGE, 1.0 - _EDGE))
     else:
         value, expected, spread = moments(likelihood, fit.model.target.values, y, mean, np.maximum(variance, 0.0))
