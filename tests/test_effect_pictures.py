@@ -53,6 +53,15 @@ def test_levels_that_are_numbers_are_points_and_of_trials_the_axis_is_a_share():
     assert (len(ax.containers), ax.get_ylabel()) == (1, "share of y")
 
 
+def test_a_walk_over_years_is_drawn_at_its_years():
+    data = DATA.assign(year=2000 + np.arange(len(DATA)) % 12)
+    fit = fenchel.fit("real ~ rw1(year)", data, "gaussian", accuracy="fast")
+    assert sorted(fit.plot_effect("year").lines[-1].get_xdata()) == list(range(2000, 2012))
+    assert fit.means("year")["year"].tolist() == list(range(2000, 2012))  # not a mean of years, which has no effect
+    with pytest.raises(ValueError, match="slopes: 'year' has levels"):
+        fit.slopes("year")
+
+
 def test_too_many_curves_and_unknown_columns_are_refused(fit):
     with pytest.raises(ValueError, match="plot_effect: 9 curves; expected at most 7"):
         fit.plot_effect("x", by="age", at={"age": range(40, 49)})

@@ -239,6 +239,44 @@ def test_rows_without_a_group_count_where_groups_do_not(binary):
     assert len(fit.means("f", weights="population", data=some, groups="own")) == 3
 
 
+@pytest.fixture(scope="module")
+def repeated():
+    """A model of rows that were seen several times, and the same of these rows written out."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=120), "n": rng.choice(list("abc"), 120), "g": np.arange(120) % 8})
+    data["often"] = np.where(data.n == "c", 5, 1)
+    data["y"] = rng.poisson(np.exp(0.5 + 0.3 * data.x + (data.n == "c")))
+    written = data.loc[data.index.repeat(data.often)]
+    options = {"family": "poisson", "accuracy": "fast"}
+    formula = "y ~ x * n + (1|g)"
+    return [fenchel.fit(formula, data, weights="often", **options), fenchel.fit(formula, written, **options)]
+
+
+@pytest.mark.parametrize("weights", ["equal", "cells", "population"])
+def test_a_row_counts_as_often_as_its_weight_says(repeated, weights):
+    """The column n is a column like any other."""
+    for answer in lambda fit: fit.means("x", at={"x": [0.0, 1.0]}, weights=weights), lambda fit: fit.slopes("x"):
+        found, want = (answer(fit).select_dtypes("number") for fit in repeated)
+        np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-6)
+
+
+def test_shares_of_variance_count_a_row_as_often_as_its_weight_says(repeated):
+    found, want = (fit.variance_shares(size=100)["variance"] for fit in repeated)
+    np.testing.assert_allclose(found, want, rtol=0.02)
+
+
+def test_people_of_a_cox_model_count_once():
+    """Not once for each piece of a duration: those who live long have more."""
+    rng = np.random.default_rng(0)
+    f = np.repeat(["a", "b"], [150, 50])
+    t = rng.exponential(np.where(f == "a", 0.2, 5.0))
+    fit = fenchel.fit("cens(t, e) ~ f", {"t": t, "e": np.ones(200), "f": f}, "cox", accuracy="fast")
+    low, high = fit.means("f")["estimate"]
+    for weights in "cells", "population":
+        assert fit.means(weights=weights)["estimate"].item() == pytest.approx(0.75 * low + 0.25 * high)
+    assert (fit.nobs, fit.plot_effect("f").get_ylabel()) == (200, "eta of t")
+
+
 def test_a_value_named_twice_is_one(binary):
     assert len(binary[0].means("f", at={"f": ["a", "a"]})) == 1
 
@@ -257,6 +295,7 @@ def test_refusals_of_counts(counts):
 
 REFUSED = {
     "is no covariate": lambda fit: fit.means("nothing"),
+    "'nothing' is no covariate": lambda fit: fit.means("nothing", at={"nothing": [1, 2]}),
     "which group a row has": lambda fit: fit.means("g"),
     "weights": lambda fit: fit.means("f", weights="some"),
     "groups = 'own'": lambda fit: fit.means("f", groups="own"),

@@ -82,6 +82,32 @@ def test_the_columns_of_a_pilot_are_taken_as_they_are():
     assert found.table.loc["z", "truth"] == b["z"]
 
 
+@pytest.mark.parametrize("family", ["weibull", "ordinal"])
+def test_parameters_of_a_pilot_make_data_like_its_own(family):
+    """Durations are fitted in a unit of their own, cutpoints at the mean of x: both are stated as they are reported."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(3.0, 1.0, 1000)
+    durations, levels = 1000.0 * rng.weibull(1.5, x.size), np.digitize(x + rng.logistic(size=x.size), [1.5, 4.5])
+    y = durations if family == "weibull" else levels
+    fit = fenchel.fit("y ~ x", {"x": x, "y": y}, family, accuracy="fast")
+    drawn = fit.model.simulate(fit.coefficients["mean"], fit.hyperparameters["value"], size=20)
+    assert drawn.mean() == pytest.approx(y.mean(), rel=0.05)
+
+
+def test_what_one_likelihood_does_not_draw_is_refused():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=60), "label": rng.choice(list("abc"), 60), "event": np.arange(60) % 2})
+    data = data.assign(y=rng.poisson(1.0, 60), t=rng.exponential(size=60))
+    with pytest.raises(Refusal, match="a model of multinomial; expected a model of one likelihood"):
+        fenchel.Model("label ~ x", data, "multinomial").prior_predictive(2)
+    with pytest.raises(Refusal, match="a model of hurdle"):  # its main part are the counts above 0
+        fenchel.Model("y ~ x", data, "hurdle-poisson", zero="~ x", fixed_sd=1).prior_predictive(2)
+    with pytest.raises(Refusal, match="an event of 1 in every row"):
+        fenchel.power(
+            fenchel.Model("cens(t, event) ~ x", data, "exponential"), coefficients={"Intercept": 0.0, "x": 0.5}
+        )
+
+
 def test_prior_predictive_draws_have_the_variance_of_the_priors():
     data = plan(40)
     model = fenchel.Model(

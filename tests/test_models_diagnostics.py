@@ -403,10 +403,16 @@ def test_a_fit_of_two_parts_has_names_and_no_residuals():
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"x": rng.normal(size=150)})
     data["y"] = np.where(rng.random(150) < 0.4, 0, 1 + rng.poisson(np.exp(0.5 * data.x)))
+    data.loc[0, "y"] = np.nan
     fit = fenchel.fit("y ~ x", data, "hurdle-poisson", zero="~ x", accuracy="fast")
     assert list(fit.params.index.get_level_values(0).unique()) == ["count", "zero"]
     assert fit.log_likelihood().df == 4
     assert len(fit.tidy("fixed")) == 4
+    ratios = fit.tidy("fixed", exponentiate=True)  # of the rate above 0, and of the odds of 0
+    np.testing.assert_allclose(ratios["conf.low"], np.exp(fit.tidy("fixed")["conf.low"]))
+    assert ratios.estimate.between(ratios["conf.low"], ratios["conf.high"]).all()
+    assert "nan" not in fit.to_latex()
+    assert fit.nobs == len(data) - 1
     assert list(fit.__maketables_coef_table__.index) == ["count, Intercept", "count, x", "zero, Intercept", "zero, x"]
     with pytest.raises(Refusal, match=r"fit.count.residuals"):
         fit.residuals()

@@ -68,6 +68,16 @@ def test_without_the_fixed_part_nothing_is_added(data, family):
     np.testing.assert_allclose(drawn.mean(axis=0), fit.effects["g"]["mean"], atol=0.1)
 
 
+def test_without_a_term_the_columns_of_the_dispersion_are_needed():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"x": rng.normal(size=60), "g": np.arange(60) % 6, "y": rng.normal(size=60)})
+    fit = fenchel.fit("y ~ 1 + (1|g)", rows, "gaussian", dispersion="~ x", accuracy="fast")
+    with pytest.raises(Refusal, match="no column 'x'"):
+        fit.predict({"g": [0]}, "outcome", interval=0.9, without="groups")
+    missing = fit.predict({"x": [0.0, np.nan]}, "outcome", interval=0.9, without="groups")
+    assert missing.isna().all(axis=1).tolist() == [False, True]  # not a mean without an sd
+
+
 def test_what_without_may_name(data):
     fit = fenchel.fit("y ~ x + (1|g)", data)
     with pytest.raises(

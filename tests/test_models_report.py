@@ -52,6 +52,21 @@ def test_outlines_are_a_graph(fit, data):
     assert fit.elbo == pytest.approx(by_hand.elbo, abs=1e-10)
 
 
+def test_a_report_names_the_columns_of_the_data(tmp_path):
+    """Not those that a Cox model makes; levels are levels where they are numbers, and names keep their case."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=80), "grade": np.arange(80) % 3, "g": np.arange(80) % 8})
+    data["t"], data["seen"] = rng.exponential(size=80), 1
+    pages = [
+        fenchel.fit(formula, data, family, accuracy="fast").report(tmp_path / "page.html").read_text()
+        for formula, family in (("cens(t, seen) ~ x", "cox"), ("t ~ C(grade) + (x|g)", "gaussian"))
+    ]
+    assert "t is explained by x, from 80 observed rows of 80." in pages[0]
+    assert "event in interval" not in pages[0]
+    assert "<td>grade</td><td>levels</td><td>3: 0, 1, 2</td>" in pages[1].replace("\n", "")
+    assert "x: every level" in pages[1]
+
+
 def test_pictures(fit, data):
     assert [t.get_text() for t in fit.plot().get_yticklabels()] == ["x"]
     assert fit.plot("rw1(year)").get_title() == "rw1(year)"

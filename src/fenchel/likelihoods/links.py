@@ -51,13 +51,13 @@ class LogLink(Likelihood):
                 total = total + asarray(factor + np.zeros(h.shape[0]), h) * self._moment(h, rho, p)
         return total
 
-    def link_variance(self, eta: np.ndarray, spread: float = 0.0) -> float:
+    def link_variance(self, eta: np.ndarray, spread: float = 0.0, weights: np.ndarray | None = None) -> float:
         """log(1 + Var[y] / E[y]^2) where each row has the mean of all (Nakagawa, Johnson and Schielzeth 2017)."""
         eta = np.asarray(eta, dtype=np.float64)
         mean = self.mean_at(eta + self.mean_rate * spread / 2.0)
-        same = eta + self.mean_rate * spread / 2.0 + np.log(mean.mean() / mean) / self.mean_rate
+        same = eta + self.mean_rate * spread / 2.0 + np.log(np.average(mean, weights=weights) / mean) / self.mean_rate
         ratio = self.variance_at(same) / self.mean_at(same) ** 2
-        return float(np.mean(np.log1p(ratio))) / self.mean_rate**2
+        return float(np.average(np.log1p(ratio), weights=weights)) / self.mean_rate**2
 
 
 class LogitLink(Likelihood):

@@ -96,16 +96,17 @@ class Predicted(Parametrised):
             return _at_points(self, eta, lambda own, h: own.predictive_variance(h, np.zeros_like(h)))
         return _at_points(self, eta, lambda own, h: numerical.moments(own, h)[1])
 
-    def link_variance(self, eta: np.ndarray, spread: float = 0.0) -> float:
+    def link_variance(self, eta: np.ndarray, spread: float = 0.0, weights: np.ndarray | None = None) -> float:
         """The variance of y about its mean on the scale of eta (N,), averaged over the rows: that of the number behind
-        labels and trials, or Var[y | eta] / (dE[y | eta] / deta)^2. ``spread`` is a variance of eta beside these.
+        labels and trials, or Var[y | eta] / (dE[y | eta] / deta)^2. ``spread`` is a variance of eta beside these,
+        ``weights`` (N,) are those of the average.
         """
         eta = np.asarray(eta, dtype=np.float64)
         if self.link_noise is not None:
             return self.link_noise
         step = _STEP * np.maximum(1.0, np.abs(eta))
         slope = (self.mean_at(eta + step) - self.mean_at(eta - step)) / (2.0 * step)
-        return float(np.mean(self.variance_at(eta) / slope**2))
+        return float(np.average(self.variance_at(eta) / slope**2, weights=weights))
 
     def probabilities_at(self, eta: np.ndarray) -> np.ndarray:
         """P(y = k | eta) of levels: the shape of eta and one more axis, of the K levels."""

@@ -94,11 +94,10 @@ def typical_rows(fit: FitTables, frame: pd.DataFrame, named: Collection[Any] = (
     model, named = fit.model, named or set(frame.columns)
     over = [term for term in model.sum.effects if term.over_levels]
     levels = {source for term in over for column in term.claims for source in model.compiled.sources_of(column)}
-    same: dict[str, Any] = {}
+    (rows, seen), same = model.reduction.data_rows(model), dict[str, Any]()
     for name in (name for name in model.covariates if name not in named):
-        column = model.reduction.source(model, name)[name]
-        number = column.dtype.kind in "iuf" and name not in {*levels, *model.fixed.expression.factors}
-        same[str(name)] = float(column.mean()) if number else column.mode().iloc[0]
+        number = rows[name].dtype.kind in "iuf" and name not in {*levels, *model.fixed.expression.factors}
+        same[str(name)] = float(np.average(rows[name], weights=seen)) if number else rows[name].mode().iloc[0]
     return frame.assign(**same)
 
 

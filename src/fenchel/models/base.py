@@ -124,9 +124,22 @@ class Reduction:
         """Masks of missing values by column, for the rows of the data if these are not the rows of the model."""
         return None
 
-    def source(self, model: Model, name: Hashable) -> pd.DataFrame:
-        """The frame that holds a covariate in the rows of the user's data."""
-        return model.frame
+    def data_rows(self, model: Model) -> tuple[pd.DataFrame, np.ndarray]:
+        """The rows of the user's data that are used, and how often each was seen (N,)."""
+        weights = model.target.weights
+        return model.frame, np.ones(len(model.frame)) if weights is None else weights
+
+    def counted(self, model: Model) -> tuple[int, int]:
+        """Number of rows of the user's data that are used, and of those among them that are observed."""
+        return model.n_rows
+
+    def outcome(self, model: Model) -> tuple[Hashable, np.ndarray]:
+        """The name of what is explained, and its observed values."""
+        return model.response.name, model.target.y[model.target.seen > 0.0]
+
+    def covariates(self, model: Model) -> list[Hashable]:
+        """The covariates that are columns of the user's data."""
+        return model.covariates
 
     def labels(self, model: Model, by: Any) -> Any:
         """Group labels for the rows of the model, from those that the user gave for the rows of the data."""
@@ -156,7 +169,7 @@ class Reduction:
 
     def rows_in_words(self, model: Model) -> list[str]:
         """Lines on the rows that are used and those that are left out."""
-        n, seen = model.n_rows
+        n, seen = self.counted(model)
         why = "y 0 (the other part) or unobserved" if model.response.above else "y unobserved and predicted"
         rest, counted = f", {n - seen} of them with {why}" if seen < n else "", float(model.target.seen.sum())
         if model.target.weights is not None and abs(counted - seen) > 1e-6 * seen:

@@ -20,8 +20,10 @@ from ..checks import choice, count, instance, number, problem, scalar
 from ..likelihoods.base import Likelihood
 from ..tasks import Jobs, run_tasks
 from . import tables
-from .prior_draws import draw_data, over_data, prior_predictive
+from .fixed import reported_shift
+from .prior_draws import draw_data, over_data, prior_predictive, refuse_reduced
 from .reference_grid import listed
+from .residuals import is_censored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,8 +122,7 @@ class KnownParameters:
     @classmethod
     def of(cls, where: str, model: Model, coefficients: Mapping[str, Any], hyperparameters: Any) -> KnownParameters:
         """Convert values in the user's units, all of which must be stated."""
-        if model.others or model.reduction.name:
-            raise problem(where, f"a model of {model.reduction.name}", "a model of one likelihood and one predictor")
+        refuse_reduced(where, model)
         given: dict[Any, Any] = {}
         for key, value in {} if hyperparameters is None else dict(hyperparameters).items():
             match key:
@@ -129,26 +130,34 @@ class KnownParameters:
                     given.setdefault(term, {})[parameter] = value
                 case _:
                     given[key] = value
-        return cls(_fixed_latents(where, model, dict(coefficients)), _theta(where, model, given))
+        b, view = _coefficients(where, model, dict(coefficients)), _Described(model, _Found(model.target.likelihood))
+        start = np.concatenate([model.sum.family().theta, model.target.likelihood.theta])
+        row, shift = reported_shift(view)  # type: ignore[arg-type]
+        if row is not None:  # of cutpoints, which are stated at 0 of every column
+            view = view._replace(shift=shift + float(row[row.size - b.size :] @ _fixed_latents(view, b, start)))
+        theta = _theta(where, view, given, start)
+        return cls(_fixed_latents(view, b, theta), theta)
 
 
-def _fixed_latents(where: str, model: Model, given: Mapping[str, Any]) -> np.ndarray:
+def _coefficients(where: str, model: Model, given: Mapping[str, Any]) -> np.ndarray:
+    """The stated coefficients in order."""
     names = tables.names_of(model)
     if set(given) != set(names):
         wanted = ", ".join(f"{name!r}: ..." for name in names)
         odd = [name for name in given if name not in names] or [name for name in names if name not in given]
         raise problem(where, f"coefficients: {odd[0]!r} is unknown or missing", f"coefficients={{{wanted}}}")
-    b = np.array([scalar(where, f"coefficients[{name!r}]", given[name]) for name in names])
-    view: Any = _Described(model, _Found(model.target.likelihood))
-    rows = tables.coefficient_rows(view)
-    A = rows.design.toarray()[:, rows.design.shape[1] - len(names) :]
-    return np.linalg.solve(A, b - np.asarray(rows.offset)) if names else b
+    return np.array([scalar(where, f"coefficients[{name!r}]", given[name]) for name in names])
 
 
-def _theta(where: str, model: Model, given: dict[Any, Any]) -> np.ndarray:
+def _fixed_latents(view: Any, b: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """The latents of coefficients at theta, which may set the unit of y."""
+    rows = tables.coefficient_rows(view, theta[None])
+    A = rows.design.toarray()[:, rows.design.shape[1] - b.size :]
+    return np.linalg.solve(A, b - np.asarray(rows.offset)[0]) if b.size else b
+
+
+def _theta(where: str, view: Any, given: dict[Any, Any], start: np.ndarray) -> np.ndarray:
     """The theta at which tables show the stated values, by least squares."""
-    view: Any = _Described(model, _Found(model.target.likelihood))
-    start = np.concatenate([model.sum.family().theta, model.target.likelihood.theta])
     known = [(term, parameter) for term, parameter, _ in tables.described_theta(view, start)]
     wanted = {pair: _stated(where, known, given, pair) for pair in known}
     for key in given:
@@ -287,6 +296,9 @@ def power(
     for name in names:
         choice("power", "effect", name, tuple(tables.names_of(model)))
     known = KnownParameters.of("power", model, coefficients, hyperparameters)
+    if is_censored(model.target.likelihood):
+        got = "durations of which some had not ended, or are known between two ends"
+        raise problem("power", got, "an event of 1 in every row", "Durations are drawn to their end.")
     seeds = np.random.default_rng(rng).integers(0, 2**63, n).tolist()
     shared = (model, known, names, level, accuracy)
     result = run_tasks(_one_fit, seeds, shared, where="power", n_jobs=n_jobs, progress=progress)

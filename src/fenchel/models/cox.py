@@ -169,8 +169,21 @@ class Cox(Reduction):
     def missing(self, model: Model, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray]:
         return {**self.unknown, **missing_in(self.people_frame, names)}
 
-    def source(self, model: Model, name: Hashable) -> pd.DataFrame:
-        return self.people_frame if name in self.people_frame.columns else model.frame
+    def data_rows(self, model: Model) -> tuple[pd.DataFrame, np.ndarray]:
+        """People in the first interval."""
+        _, seen = super().data_rows(model)
+        people, piece = np.unique(self.rows[model.kept], return_index=True)
+        return self.expanded(self.people_frame, people, np.zeros(people.size, dtype=int)), seen[piece]
+
+    def counted(self, model: Model) -> tuple[int, int]:
+        people = len(self.people_frame) - model.dropped.n
+        return people, people
+
+    def outcome(self, model: Model) -> tuple[Hashable, np.ndarray]:
+        return self.time, self.durations(self.data_rows(model)[0])[0]
+
+    def covariates(self, model: Model) -> list[Hashable]:
+        return [name for name in model.covariates if name != TIME]
 
     def labels(self, model: Model, by: Any) -> Any:
         """Group labels of people, repeated for the pieces of their durations."""
@@ -192,7 +205,7 @@ class Cox(Reduction):
         return "cox, as counts of events in intervals"
 
     def rows_in_words(self, model: Model) -> list[str]:
-        people = len(self.people_frame) - model.dropped.n
+        people, _ = self.counted(model)
         pieces = f"{model.n_rows[0]} pieces of durations: leave-one-out and folds are by piece"
         why = "a time, an event or a covariate is missing"
         return [f"rows: {people} used, as {pieces}", *dropped_in_words(model, why)]
@@ -219,12 +232,9 @@ class Cox(Reduction):
         """The rows before they were cut, with their log hazards in the first interval."""
         from .durations import People
 
-        model, weights = fit.model, fit.model.target.weights
-        places, piece = np.unique(self.rows[model.kept], return_index=True)
-        frame, n = self.people_frame.iloc[places], len(places)
-        first = self.expanded(frame, np.arange(n), np.zeros(n, dtype=int))
-        risk = predictions.predict(fit, predictions.read_rows(fit, first, exposure=1.0), "link", None).to_numpy()
-        return People(frame, *self.durations(frame), risk, None if weights is None else weights[piece])
+        frame, seen = self.data_rows(fit.model)
+        risk = predictions.predict(fit, predictions.read_rows(fit, frame, exposure=1.0), "link", None).to_numpy()
+        return People(frame, *self.durations(frame), risk, seen)
 
     def survival_times(self, fit: FittedModel) -> tuple[np.ndarray, bool]:
         """Times up to the last event; the event times if each of them ends an interval."""

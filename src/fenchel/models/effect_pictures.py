@@ -11,7 +11,7 @@ import numpy as np
 from ..checks import problem
 from ..plots import plot_effect_curves
 from .marginal_means import Question, means
-from .reference_grid import ReferenceGrid, levels_of_factors, only_groups, values_of
+from .reference_grid import ReferenceGrid, has_levels, levels_of_factors, only_groups, values_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,7 @@ def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: A
     names = [", ".join(f"{column} = {_text(value)}" for column, value in row.items()) for _, row in curves.iterrows()]
     grid = question.grid(fit, {name: values})
     of_trials = question.scale == "mean" and fit.model.row_values("trials") is not None
+    word = "share of" if of_trials else _WORDS[question.scale]
     return plot_effect_curves(
         values if numbers else list(map(str, values)),  # levels may be numbers
         middle,
@@ -48,7 +49,7 @@ def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: A
         ax,
         points=_points(fit, name, question, curves) if rows and numbers and question.scale != "link" else None,
         xlabel=str(name),
-        ylabel=f"{'share of' if of_trials else _WORDS[question.scale]} {fit.model.response.name}".strip(),
+        ylabel=f"{word} {fit.model.reduction.outcome(fit.model)[0]}".strip(),
         title=_held(fit, (name, *question.by), grid, question.groups),
     )
 
@@ -56,9 +57,9 @@ def plot_effect(fit: FitTables, name: Any, question: Question, rows: bool, ax: A
 def _places(fit: FitTables, name: Any, question: Question) -> tuple[list[Any], bool]:
     """The values of the column at which predictions are drawn, and whether they are numbers."""
     values = values_of(fit, question.where, name, question.at)
-    column = fit.model.reduction.source(fit.model, name)[name]
+    column = fit.model.reduction.data_rows(fit.model)[0][name]
     numbers = column.dtype.kind in "iuf" and name not in fit.model.fixed.expression.factors
-    if not numbers or name in question.at or name in levels_of_factors(fit):
+    if not numbers or name in question.at or name in levels_of_factors(fit) or has_levels(fit, name):
         return values, numbers
     return np.linspace(float(column.min()), float(column.max()), _PLACES).tolist(), True
 

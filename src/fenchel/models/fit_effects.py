@@ -85,7 +85,8 @@ class FitEffects(FitTables):
         weights : {"equal", "cells", "population"}, default "equal"
             "equal": all combinations of levels weigh the same, numbers are at their mean unless they have two values
             (the reference grid of emmeans). "cells": the same with combinations weighted by their frequency in the
-            data. "population": the rows of the data with ``names`` changed (``avg_predictions`` of marginaleffects).
+            data. "population": the rows of the data with ``names`` changed (``avg_predictions`` of marginaleffects). A
+            row of the data counts as often as ``weights`` of the model says.
         data : data frame or dict of columns, optional
             Other rows for ``weights="population"``.
         scale : {"mean", "link", "outcome"}, optional

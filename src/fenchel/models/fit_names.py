@@ -26,7 +26,10 @@ from .reference_grid import listed
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .fit_tables import FitTables
+
 _EFFECTS = ("fixed", "ran_pars", "ran_vals")
+_MOMENTS = ["mean", "sd", "lower", "upper"]
 _MOST = 60  # rows of a table in a notebook
 
 
@@ -78,8 +81,9 @@ class FamiliarNames(FitDiagnostics):
 
     @property
     def nobs(self) -> int:
-        """How many rows are observed."""
-        return max([self.model.n_rows[1], *(part.model.n_rows[0] for part in self.parts.values())])
+        """How many rows of the data are observed."""
+        models = [self.model, *(part.model for part in self.parts.values())]
+        return max(model.reduction.counted(model)[1] for model in models)
 
     @property
     def llf(self) -> float:
@@ -132,20 +136,23 @@ class FamiliarNames(FitDiagnostics):
         return pd.concat([rows[effect]() for effect in _EFFECTS if effect in wanted], ignore_index=True)
 
     def _fixed(self, level: float, exponentiate: bool) -> pd.DataFrame:
-        table = tables.over_parts(self, lambda part: tables.coefficients(part, level))
-        mean, sd, low, high = (table[name].to_numpy() for name in ("mean", "sd", "lower", "upper"))
-        if exponentiate:
-            ratio = self.likelihood.ratio
-            if ratio is None:
-                raise problem("tidy", "exponentiate=True where exp(coefficient) is no ratio", "exponentiate=False")
-            mean, low, high = table[ratio].to_numpy(), np.exp(low), np.exp(high)
-            sd = mean * sd
-        return _broom("fixed", "", table.index, mean, sd, low, high)
+        def of_part(part: FitTables) -> pd.DataFrame:
+            table, ratio = tables.coefficients(part, level), part.likelihood.ratio
+            if exponentiate:
+                if ratio is None:
+                    raise problem("tidy", "exponentiate=True where exp(coefficient) is no ratio", "exponentiate=False")
+                ends = (table[f"{tables.initials(ratio)}_{end}"] for end in ("lower", "upper"))
+                columns = table[ratio], table[ratio] * table["sd"], *ends
+                table = table.assign(**dict(zip(_MOMENTS, columns, strict=True)))
+            return table[_MOMENTS]
+
+        table = tables.over_parts(self, of_part)
+        return _broom("fixed", "", table.index, *table.to_numpy().T)
 
     def _of_theta(self) -> pd.DataFrame:
         table = self.hyperparameters
         sd = table["sd"] if "sd" in table else np.full(len(table), np.nan)
-        terms = [str(one) for one in table.index.get_level_values(-2)] if len(table) else []
+        terms = [", ".join(map(str, one[:-1])) for one in table.index]  # of parts: the part, then the term
         names = table.index.get_level_values(-1) if len(table) else []
         return _broom("ran_pars", terms, names, table["value"], sd, table["lower"], table["upper"])
 
@@ -154,7 +161,7 @@ class FamiliarNames(FitDiagnostics):
 
         each = [_broom("ran_vals", "", [], [], [], [], []).assign(level=[])]
         for name, table in self.effects.items():
-            columns = [table[key].to_numpy() for key in ("mean", "sd", "lower", "upper")]
+            columns = [table[key].to_numpy() for key in _MOMENTS]
             each.append(_broom("ran_vals", str(name), [name] * len(table), *columns).assign(level=list(table.index)))
         return pd.concat([one for one in each if len(one)] or each, ignore_index=True)
 
@@ -213,16 +220,19 @@ class FamiliarNames(FitDiagnostics):
         >>> print(fenchel.fit("y ~ x", data, "gaussian", accuracy="fast").to_latex(digits=1).splitlines()[4])
         x & 1.0 & 0.0 & [0.9, 1.1] \\
         """
-        table, ratio = self.coefficients, self.likelihood.ratio
-        header = ["", "mean", "sd", r"95 \% interval", *([] if ratio is None else [_latex(ratio), r"95 \% interval"])]
+        table, parts = self.coefficients, [*self.parts.values()] or [self]
+        ratios = [ratio for ratio in dict.fromkeys(part.likelihood.ratio for part in parts) if ratio is not None]
+        header = ["", "mean", "sd", r"95 \% interval"]
+        header += [_latex(", ".join(ratios)), r"95 \% interval"] if ratios else []
         lines = [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\hline", " & ".join(header) + r" \\ \hline"]
         for name, row in zip(table.index, table.to_dict("records"), strict=True):
             cells = [_latex(name), f"{row['mean']:.{digits}f}", f"{row['sd']:.{digits}f}"]
             cells.append(f"[{row['lower']:.{digits}f}, {row['upper']:.{digits}f}]")
-            if ratio is not None:
-                short = tables.initials(ratio)
-                cells.append(f"{row[ratio]:.{digits}f}")
-                cells.append(f"[{row[f'{short}_lower']:.{digits}f}, {row[f'{short}_upper']:.{digits}f}]")
+            own = [ratio for ratio in ratios if not np.isnan(row[ratio])]  # that of its part, if it has one
+            for ratio in own or ratios[:1]:
+                ends = (row[f"{tables.initials(ratio)}_{end}"] for end in ("lower", "upper"))
+                cells.append(f"{row[ratio]:.{digits}f}" if own else "")
+                cells.append(f"[{', '.join(f'{end:.{digits}f}' for end in ends)}]" if own else "")
             lines.append(" & ".join(cells) + r" \\")
         body = "\n".join([*lines, r"\hline", r"\end{tabular}"])
         if not (caption or label):

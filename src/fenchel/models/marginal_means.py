@@ -26,7 +26,7 @@ from ..priors.base import NewRows
 from ..terms import Term
 from .averages import BLOCK, latent_parts, number_of_draws
 from .predictions import PredictionRows, eta_draws, interval_ends, marginals, mean_given, on_reported_scale, read_rows
-from .reference_grid import ReferenceGrid, grid, levels_of_factors, listed, only_groups, values_of
+from .reference_grid import ReferenceGrid, grid, has_levels, levels_of_factors, listed, only_groups, values_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,8 +234,8 @@ def slopes(fit: FitTables, name: Any, question: Question) -> pd.DataFrame:
     if question.scale == "outcome":
         raise problem(question.where, "slopes of outcomes, each of which is drawn", 'scale="mean"')
     values_of(fit, question.where, name, {})
-    column = fit.model.reduction.source(fit.model, name)[name].dropna()
-    if column.dtype.kind not in "iuf" or name in fit.model.fixed.expression.factors:
+    column = fit.model.reduction.data_rows(fit.model)[0][name]
+    if column.dtype.kind not in "iuf" or has_levels(fit, name):
         raise problem(question.where, f"{name!r} has levels", "a number", "fit.comparisons compares levels.")
     near = _STEP * (float(np.std(column)) or 1.0)
     rows, cells = _moved(fit, name, question, (-near, near))

@@ -155,7 +155,8 @@ def _needed(fit: FitTables, out: Sequence[Any]) -> list[Any]:
     kept = [source for name in kept for source in model.compiled.sources_of(name)]
     fixed = [name for name in model.fixed.columns if name in model.fixed.expression.names]
     fixed += [name for offset in model.offsets for name in offset.names]
-    return list(dict.fromkeys([*(() if FIXED_PART in out else fixed), *kept]))
+    own = [name for second in model.seconds for name in second.expression.names]  # of the likelihood's parameters
+    return list(dict.fromkeys([*(() if FIXED_PART in out else fixed), *own, *kept]))
 
 
 def _check_columns(fit: FitTables, frame: pd.DataFrame, needed: Sequence[Any]) -> None:

@@ -64,6 +64,7 @@ class ThetaPrior:
     @classmethod
     def of(cls, where: str, model: Model) -> ThetaPrior:
         """Of a model whose hyperparameters have proper priors."""
+        refuse_reduced(where, model)
         likelihood, tables_ = _proper(where, model), []
         for term in model.sum.effects:
             for h in term.hyperparameters:
@@ -81,6 +82,12 @@ class ThetaPrior:
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         return np.array([np.interp(rng.random(), total, at) for at, total in self.tables])
+
+
+def refuse_reduced(where: str, model: Model) -> None:
+    """Refuse a model of several likelihoods or predictors."""
+    if model.others or model.reduction.name:
+        raise problem(where, f"a model of {model.reduction.name}", "a model of one likelihood and one predictor")
 
 
 def _proper(where: str, model: Model) -> Likelihood:

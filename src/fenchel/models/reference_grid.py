@@ -3,6 +3,8 @@
 "equal"        every combination of levels counts the same; numbers at their mean (emmeans' reference grid)
 "cells"        combinations of levels are weighted by their frequency in the cell; numbers at their mean
 "population"   the rows of the data, with the requested columns changed
+
+A row counts as often as weights= of the model says.
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ class ReferenceGrid:
 def levels_of_factors(fit: FitTables) -> dict[Any, list[Any]]:
     """The levels of each covariate that is a factor, boolean, has two values, or selects a curve."""
     model, out = fit.model, dict[Any, list[Any]]()
-    known = model.fixed.expression.factors
+    known, (frame, _) = model.fixed.expression.factors, model.reduction.data_rows(model)
     claimed = {
         source for term in model.sum.effects for column in term.claims for source in model.compiled.sources_of(column)
     }
     for name in model.covariates:
-        column = model.reduction.source(model, name)[name]
+        column = frame[name]
         if name in known:
             out[name] = list(known[name])
         elif column.dtype.kind == "b":
@@ -66,20 +68,31 @@ def levels_of_factors(fit: FitTables) -> dict[Any, list[Any]]:
 
 def values_of(fit: FitTables, where: str, name: Any, at: Mapping[Any, Any]) -> list[Any]:
     """The values of a column that get averages: those given, the levels, or some numbers."""
+    _check_covariate(fit, where, name, f"{name!r} is")
     if name in at:
         return list(dict.fromkeys(listed(at[name])))
     factors = levels_of_factors(fit)
     if name in factors:
         return factors[name]
-    if name not in fit.model.covariates:
-        known = ", ".join(repr(str(column)) for column in fit.model.covariates)
-        raise problem(where, f"{name!r} is no covariate of the model", f"one of {known}")
-    column = fit.model.reduction.source(fit.model, name)[name].dropna()
+    column = fit.model.reduction.data_rows(fit.model)[0][name]
     seen = sorted(column.unique().tolist())
-    if len(seen) <= _FEW or column.dtype.kind not in "iuf":
+    if len(seen) <= _FEW or column.dtype.kind not in "iuf" or has_levels(fit, name):
         return seen
     mean, sd = float(column.mean()), float(column.std())
     return [mean - sd, mean, mean + sd]
+
+
+def _check_covariate(fit: FitTables, where: str, name: Any, named: str) -> None:
+    if name not in fit.model.covariates:
+        known = ", ".join(repr(str(column)) for column in fit.model.covariates)
+        raise problem(where, f"{named} no covariate of the model", f"one of {known}" if known else "a model with one")
+
+
+def has_levels(fit: FitTables, name: Any) -> bool:
+    """Whether a column takes its values only: a factor, or the column of a term over levels."""
+    terms = [term for term in fit.model.sum.effects if term.over_levels and not term.continuous]
+    sources = {source for term in terms for column in term.claims for source in fit.model.compiled.sources_of(column)}
+    return name in fit.model.fixed.expression.factors or name in sources
 
 
 def listed(values: Any) -> list[Any]:
@@ -120,21 +133,22 @@ def grid(
     choice(where, "weights", weights, WEIGHTS)
     held = {name: listed(value) for name, value in at.items() if name not in asked and name not in by}
     for name in held:
-        if name not in fit.model.covariates:
-            known = ", ".join(repr(str(column)) for column in fit.model.covariates)
-            raise problem(where, f"at names {name!r}, which is no covariate of the model", f"one of {known}")
+        _check_covariate(fit, where, name, f"at names {name!r}, which is")
     cells = {**asked, **{name: values_of(fit, where, name, at) for name in by}}
     if weights == "population":
-        frame = fit.model.frame if data is None else read_frame(where, data, "data").reset_index(drop=True)
+        frame, seen = fit.model.reduction.data_rows(fit.model)
+        if data is not None:
+            frame = read_frame(where, data, "data").reset_index(drop=True)
+            seen = np.ones(len(frame))
         lacking = [name for name in by if name not in frame and name not in asked]
         if lacking:
             raise problem(where, f"data has no column {lacking[0]!r}, which by names", "it")
         rows = _population(frame, asked, held)
         needed = [name for name in fit.model.covariates if own or not only_groups(fit, name, regions=False)]
-        rows = rows.dropna(subset=[name for name in needed if name in rows])
-        if not len(rows):
+        there = rows[[name for name in needed if name in rows]].notna().all(axis=1).to_numpy()
+        if not there.any():
             raise problem(where, "no row has all covariates", "at least one")
-        return _grid(where, rows, cells)
+        return _grid(where, rows[there], cells, np.tile(seen, len(rows) // len(frame))[there])
     others = {name: levels for name, levels in levels_of_factors(fit).items() if name not in cells and name not in held}
     if weights == "equal":
         return _grid(where, typical_rows(fit, _crossed({**cells, **others, **held})), cells)
@@ -152,10 +166,10 @@ def _observed(
     if not named:
         rows = _crossed(rest)
         return rows, np.ones(len(rows))
-    counts = fit.model.frame[named].value_counts().rename("n").reset_index()
-    counts = counts[counts["n"] > 0]  # combinations of categories that occur
-    rows = counts.merge(_crossed(rest), how="cross") if rest else counts
-    return rows.drop(columns="n"), rows["n"].to_numpy(dtype=float)
+    frame, seen = fit.model.reduction.data_rows(fit.model)
+    first, which = frame[named].drop_duplicates(), frame.groupby(named, sort=False, observed=True).ngroup()
+    rows, others_too = (first.merge(_crossed(rest), how="cross") if rest else first), len(_crossed(rest))
+    return rows, np.repeat(np.bincount(which, seen), others_too)
 
 
 def _population(

@@ -15,7 +15,7 @@ from ..report import Block, Bullets, Picture, Pre, Row, Section, Table, write_re
 from .capabilities import answers
 from .fit_check import CURES
 from .pictures import Panel, draw_map, panels_of, plot, plot_coefficients
-from .predictions import mean_given
+from .predictions import labels_of, mean_given
 from .reference_grid import only_groups
 from .row_criteria import WORDS, kinds_of, plot_check
 from .stated_priors import term_named
@@ -70,11 +70,11 @@ def sections(fit: FittedModel, geometry: dict[str, Any]) -> list[Section]:
 
 # -- the model and its data ---------------------------------------------------------------------------------
 def _sentence(fit: FittedModel) -> str:
-    model, (n, seen) = fit.model, fit.model.n_rows
-    names = [str(name) for name in model.covariates]
+    reduction, model = fit.model.reduction, fit.model
+    (n, seen), names = reduction.counted(model), [str(name) for name in reduction.covariates(model)]
     by = f" by {', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f" by {names[0]}" if names else ""
     done = "The computation converged" if fit.converged else "THE COMPUTATION DID NOT CONVERGE"
-    return f"{model.response.name} is explained{by}, from {seen} observed rows of {n}. {done}."
+    return f"{reduction.outcome(model)[0]} is explained{by}, from {seen} observed rows of {n}. {done}."
 
 
 def _equation(fit: FittedModel) -> list[Block]:
@@ -111,18 +111,17 @@ def _data(fit: FittedModel) -> Block:
     """A row for each column that the model uses."""
     model = fit.model
     rows: list[list[object]] = []
-    labels, y = model.target.labels, model.target.y[model.target.seen > 0.0]
+    labels, (outcome, y) = labels_of(fit), model.reduction.outcome(model)
     if labels is not None:
         share = [f"{label} {100 * float((y == k).mean()):.0f} %" for k, label in enumerate(labels[:_LEVELS])]
-        rows.append([str(model.response.name), "outcome, levels", ", ".join(share)])
+        rows.append([str(outcome), "outcome, levels", ", ".join(share)])
     else:
-        in_units = fit.observed if fit.found.likelihood.noise else y
         trials = model.row_values("trials")
         of = "" if trials is None else f"; trials {_range(trials)}"
-        rows.append([str(model.response.name), "outcome", f"{_range(in_units)}{of}"])
-    for name in model.covariates:
-        column = model.reduction.source(model, name)[name].dropna()
-        if column.dtype.kind in "iuf" and not only_groups(fit, name):
+        rows.append([str(outcome), "outcome", f"{_range(y)}{of}"])
+    for name in model.reduction.covariates(model):
+        column = model.reduction.data_rows(model)[0][name]
+        if column.dtype.kind in "iuf" and not only_groups(fit, name) and name not in model.fixed.expression.factors:
             rows.append([str(name), "number", _range(column)])
             continue
         levels = [str(level) for level in _ordered(column.unique().tolist())]
@@ -238,12 +237,14 @@ def _rows(fit: FittedModel, part: Panel, title: str, most: int) -> Table:
     frame, n, ratio = part.frame, len(part.frame), fit.likelihood.ratio
     if part.kind == "path" and n > most:
         at = np.unique(np.linspace(0, n - 1, _PLACES).astype(int))
-        return estimates(frame.iloc[at], f"{title}{len(at)} of {n} places along it", ratio)
-    if n <= most:
-        return estimates(frame, f"{title}{'every level' if part.kind == 'levels' else 'every place'}", ratio)
-    order, half = np.argsort(-frame["mean"].to_numpy(), kind="stable"), most // 2
-    some = frame.iloc[[*order[:half], *order[-half:]]]
-    return estimates(some, f"{title}the {half} largest and the {half} smallest of {n}", ratio)
+        some, text = frame.iloc[at], f"{len(at)} of {n} places along it"
+    elif n <= most:
+        some, text = frame, "every level" if part.kind == "levels" else "every place"
+    else:
+        order, half = np.argsort(-frame["mean"].to_numpy(), kind="stable"), most // 2
+        some = frame.iloc[[*order[:half], *order[-half:]]]
+        text = f"the {half} largest and the {half} smallest of {n}"
+    return estimates(some, f"{title}{text}" if title else text.capitalize(), ratio)
 
 
 def _check(fit: FittedModel) -> list[Block]:
@@ -294,7 +295,7 @@ def estimates(frame: pd.DataFrame, caption: str, ratio: str | None) -> Table:
             cells += ["", ""] if np.isnan(low) else [_fixed(one[ratio], places), _span(low, high, places)]
         cells.append("" if np.isnan(one[above]) else _probability(one[above]))
         rows.append([*cells, *([f"{one['n']:.0f}"] if "n" in frame else [])])
-    return Table(header, rows, f"{caption[0].upper()}{caption[1:]}")
+    return Table(header, rows, caption)
 
 
 def _plain(frame: pd.DataFrame, caption: str) -> Table:

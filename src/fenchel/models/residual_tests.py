@@ -60,7 +60,7 @@ def row_residuals(fit: FittedModel, y: np.ndarray, solution: Solution) -> RowRes
     mean, variance = (to_numpy(each)[:, 0] for each in solution.posterior.cavity())
     found = LeaveOneOut(np.full(y.shape, np.nan), mean, variance)
     below, upto = (end[seen] for end in found.pit_stretches(likelihood, y))
-    if is_censored(fit):
+    if is_censored(likelihood):
         z = ndtri(np.clip((below + upto) / 2, _EDGE, 1.0 - _EDGE))
     else:
         value, expected, spread = moments(likelihood, fit.model.target.values, y, mean, np.maximum(variance, 0.0))
@@ -174,9 +174,9 @@ def _curved(x: np.ndarray) -> np.ndarray:
 
 
 def number_columns(fit: FittedModel) -> list[str]:
-    """The covariates that are numbers and vary, the columns of groups aside."""
-    frame, groups = fit.model.frame, {str(name) for name in _group_columns(fit, None)}
-    names = [str(name) for name in fit.model.covariates if name in frame and str(name) not in groups]
+    """The covariates that are numbers and vary, the columns of groups and factors aside."""
+    frame, others = fit.model.frame, {*_group_columns(fit, None), *fit.model.fixed.expression.factors}
+    names = [str(name) for name in fit.model.covariates if name in frame and name not in others]
     return [name for name in names if frame[name].dtype.kind in "iuf" and frame[name].nunique() > 2]
 
 

@@ -39,7 +39,7 @@ def residuals(fit: FittedModel, kind: str, leave_one_out: bool, rng: Any) -> pd.
         u = uniform_residuals(fit, leave_one_out, rng)
         values = u if kind == "uniform" else ndtri(np.clip(u, _EDGE, 1.0 - _EDGE))
     else:
-        if is_censored(fit):
+        if is_censored(fit.found.likelihood):
             got = f"kind = {kind!r} of durations of which some had not ended, or are known between two ends"
             raise problem("residuals", got, 'kind="quantile"')
         values = _from_mean(fit, kind, leave_one_out)
@@ -56,9 +56,9 @@ def uniform_residuals(fit: FittedModel, leave_one_out: bool, rng: Any) -> np.nda
     return np.asarray(below + (upto - below) * np.random.default_rng(rng).random(below.shape))
 
 
-def is_censored(fit: FittedModel) -> bool:
+def is_censored(likelihood: Likelihood) -> bool:
     """Whether some durations are not known exactly."""
-    event, upper = (fit.found.likelihood.row_values.get(name) for name in ("event", "upper"))
+    event, upper = (likelihood.row_values.get(name) for name in ("event", "upper"))
     return upper is not None or (event is not None and bool((np.asarray(event) <= 0.0).any()))
 
 

@@ -1,6 +1,6 @@
 """Shares of variance that the parts of a model explain, on the scale of eta; R^2 and ICC.
 
-    fixed        variance over the rows of X b
+    fixed        variance over the rows of X b, each row as often as weights= says
     a term       of groups: the mean over the rows of z' S(theta) z, S the covariance of a group's effects;
                  of any other term: the variance over the rows of its effect
     residual     Gaussian: the variance of the noise; log link: log(1 + Var[y] / E[y]^2) at the mean of y;
@@ -39,6 +39,8 @@ class VarianceParts:
     def __init__(self, fit: FittedModel) -> None:
         self.fit, sum_ = fit, fit.model.sum
         self.seen = np.flatnonzero(fit.model.target.seen > 0.0)
+        often = fit.model.target.seen[self.seen]
+        self.share = often / often.sum()  # of each row
         self.terms = sum_.effects
         self.designs = {t.name: r.design for t, r in zip(sum_.terms, sum_.training, strict=True) if t.n_latents}
         self.fixed = sum_.columns.tail(sum_.X, sum_.intercept)[self.seen]
@@ -59,9 +61,13 @@ class VarianceParts:
             for k, (term, own) in enumerate(self.fit.model.sum.thetas(theta))
         ]
         whole = X + self.fit.model.coefficient_priors.offset(self.fit.model.sum.X)[self.seen]
-        fixed = float(np.var(whole - whole[0], ddof=1)) if X.size > 1 else 0.0  # 0 for an intercept alone
+        fixed = self._variance(whole - whole[0])  # 0 for an intercept alone
         own = tables.likelihood_at(self.fit, theta).take(self.seen)
-        return np.array([fixed, *each, own.link_variance(X + offset, sum(each))])
+        return np.array([fixed, *each, own.link_variance(X + offset, sum(each), self.share)])
+
+    def _variance(self, x: np.ndarray) -> float:
+        """Over the rows; 0 of one row."""
+        return float(self.share @ (x - self.share @ x) ** 2) * x.size / max(x.size - 1, 1)
 
     def _of_term(self, term: Term, theta: np.ndarray, latents: np.ndarray) -> float:
         W = self.designs[term.name][self.seen]
@@ -69,9 +75,10 @@ class VarianceParts:
         if term.of_groups and S.size and len(term.levels or ()) * S.shape[0] == term.n_latents:
             if term.name not in self.products:
                 each = [sp.csr_array(W[:, a :: len(S)]) for a in range(len(S))]
-                self.products[term.name] = np.array([[a.multiply(b).sum() / W.shape[0] for b in each] for a in each])
+                products = [[float(self.share @ a.multiply(b).sum(axis=1)) for b in each] for a in each]
+                self.products[term.name] = np.array(products)
             return float((S * self.products[term.name]).sum())
-        return float(np.var(W @ latents, ddof=1))
+        return self._variance(np.asarray(W @ latents))
 
 
 def _parts_of(fit: FittedModel, size: int, rng: Any) -> tuple[list[str], np.ndarray, np.ndarray]:

@@ -301,6 +301,7 @@ class Term(Stated, ABC):
     compares: bool = False  # whether it chooses by the evidence of several fits (``settled``)
     on_mesh: ClassVar[bool] = False  # whether it is a field of the plane on a mesh
     over_levels: ClassVar[bool] = False  # whether its columns hold levels, and not places on a line or in a plane
+    continuous: ClassVar[bool] = False  # whether a term over levels is known between them, too
     over_regions: ClassVar[bool] = False  # whether the levels are rows of a matrix: nodes of a graph
     outside: Mapping[str, tuple[float, float]] = MappingProxyType({})  # slopes whose 0 is outside of the data
 

@@ -47,7 +47,7 @@ class TimeTerm(LevelTerm):
     name : hashable, optional
     """
 
-    options, in_time, least = (), True, 2
+    options, in_time, continuous, least = (), True, True, 2
 
     times: np.ndarray  # of the levels, in days for dates
 
