@@ -179,7 +179,8 @@ def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
             f'. `priors={{"{name}": {{"phi": fenchel.PC(phi=0.5, alpha=2 / 3)}}}}`: P(phi < 0.5) = 2/3, as in R-INLA'
         )
     if "range:" in peers[PRIOR] or "as `gp`" in peers[PRIOR]:
-        change += f'. `priors={{"{name}": {{"range": fenchel.PC(range=2, alpha=0.05)}}}}`: P(range < 2) = 0.05'
+        own = "range x" if word in ("gp", "vecchia") else "range"
+        change += f'. `priors={{"{name}": {{"{own}": fenchel.PC(range=2, alpha=0.05)}}}}`: P({own} < 2) = 0.05'
     rows = {}
     for row, text in peers.items():
         rows[row] = text
