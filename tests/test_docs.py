@@ -357,6 +357,12 @@ def test_pages_say_what_readers_looked_for(page):
     assert not missing
 
 
+def test_pages_and_the_command_line_state_the_limit_of_the_default_accuracy():
+    for name in ("docs/formulas.md", "src/fenchel/cli.py", "src/fenchel/models/model.py"):
+        text = " ".join((ROOT / name).read_text(encoding="utf-8").replace('"', "").split())
+        assert f"at most {gates.AFFORDED_FITS:g} times as long" in text
+
+
 def test_which_answer_to_take_is_a_table():
     page = (ROOT / "docs" / "maps.md").read_text(encoding="utf-8")
     rows = [line for line in page[page.index("| if you | take |") :].splitlines() if line.startswith("|")]
