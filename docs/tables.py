@@ -371,7 +371,7 @@ TERMS: dict[str, dict[str, str]] = {
         _SD,
         "`s()` in mgcv and brms",
         "`k` unknowns: 10 by default",
-        '"y ~ s(age) + s(age, by=sex) + sex", data',
+        '"y ~ s(age, by=sex) + sex", data',
     ),
     "te": _term(
         "te(x, z)",

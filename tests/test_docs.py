@@ -280,9 +280,12 @@ def test_the_readme_runs(capsys):
 
 GUIDES = ("effects", "residuals", "design", "estimators")
 STARTS = ("mixed_models", "maps_and_smooths", "gaussian_processes", "likelihood_and_prior")
+CONVERTS = ("inla", "scikit_learn")
 
 
-@pytest.mark.parametrize("page", [*GUIDES, *(f"start/{page}" for page in STARTS)])
+@pytest.mark.parametrize(
+    "page", [*GUIDES, *(f"start/{page}" for page in STARTS), *(f"coming_from/{page}" for page in CONVERTS)]
+)
 def test_pages_run_and_print_what_they_show(page, capsys, monkeypatch):
     monkeypatch.setattr(gates, "UNASKED_SECONDS", 20.0)  # pages show what a reader gets: the default
     text, names = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), dict[str, object]()
