@@ -179,7 +179,8 @@ def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
             f'. `priors={{"{name}": {{"phi": fenchel.PC(phi=0.5, alpha=2 / 3)}}}}`: P(phi < 0.5) = 2/3, as in R-INLA'
         )
     if "range:" in peers[PRIOR] or "as `gp`" in peers[PRIOR]:
-        change += f'. `priors={{"{name}": {{"range": fenchel.PC(range=2, alpha=0.05)}}}}`: P(range < 2) = 0.05'
+        own = "range x" if word in ("gp", "vecchia") else "range"
+        change += f'. `priors={{"{name}": {{"{own}": fenchel.PC(range=2, alpha=0.05)}}}}`: P({own} < 2) = 0.05'
     rows = {}
     for row, text in peers.items():
         rows[row] = text
@@ -194,8 +195,9 @@ def _term(word: str, kind: type | None, peers: dict[str, str]) -> str:
     return (
         f"# {word if kind else '(x | g)'}\n\n{peers['in one line'][0].upper()}{peers['in one line'][1:]}.\n\n"
         f"```python\n{peers['example']}\n```\n\n| | |\n|---|---|\n{table}\n\n"
-        "Priors of sds are on the scale of the linear predictor. If y is a real number with noise, they are in units "
-        "of the sd of y ([priors](../priors.md)).\n\n"
+        "Default priors of sds are on the scale of the linear predictor; if y is a real number with noise, they are in "
+        "units of the sd of y ([priors](../priors.md)). A prior that you state is on the scale of the linear "
+        "predictor.\n\n"
         f"```{{figure}} {word}.png\n:alt: {word}\n\nDraws of the effects from the prior, with an sd of 1.\n```\n\n"
         "## The term as an object\n\n`Model(..., terms=[...])` takes this object; a formula makes it for you.\n\n"
         f"```{{eval-rst}}\n.. autoclass:: {shown.__module__}.{shown.__qualname__}\n   :no-index:\n```\n"

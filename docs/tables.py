@@ -24,6 +24,7 @@ _NB2, _NB1 = r"variance $\mu + \mu^2/\text{size}$", r"variance $\mu\,(1 + \text{
 _TRUNCATED = r"$P(y) = p_0(y)/(1 - p_0(0))$ for $y = 1, 2, \dots$, where $p_0$ is"
 _HURDLE = r"$P(0) = \pi$ and $P(y) = (1-\pi)\,p_0(y)/(1 - p_0(0))$ for $y = 1, 2, \dots$, where $p_0$ is"
 _ZERO = r"$P(0) = \pi + (1-\pi)\,p_0(0)$ and $P(y) = (1-\pi)\,p_0(y)$ for $y = 1, 2, \dots$, where $p_0$ is"
+_PSI = r"its `psi` is $1 - \pi$"
 _NB2_P0 = rf"the negative binomial with mean $\mu$ and {_NB2}"
 _NB1_P0 = rf"the negative binomial with mean $\mu$ and {_NB1}"
 
@@ -142,7 +143,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "`truncated_poisson` with `ziformula` in glmmTMB, `hurdle_poisson()` in brms, `zeroinflatedpoisson0` in "
         "R-INLA; `hurdle` in pscl models "
         r"$P(y > 0)$, so its zero part has the other sign",
-        "statsmodels `HurdleCountModel`",
+        "statsmodels `HurdleCountModel`: its zero part is a Poisson model; bambi `hurdle_poisson`: " + _PSI,
         "visits",
         "hurdle-poisson",
         ', zero="~ x"',
@@ -153,7 +154,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         _LOG_ZERO,
         "`poisson` with `ziformula` in glmmTMB, `zeroinfl` in pscl, `zero_inflated_poisson()` in brms, "
         "`zeroinflatedpoisson1` in R-INLA",
-        "statsmodels `ZeroInflatedPoisson`",
+        "statsmodels `ZeroInflatedPoisson`; bambi `zero_inflated_poisson`: " + _PSI,
         "visits",
         "zero-inflated-poisson",
         ', zero="~ x"',
@@ -183,7 +184,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "`truncated_nbinom2` with `ziformula` in glmmTMB, `hurdle_negbinomial()` in brms, `zeroinflatednbinomial0` in "
         "R-INLA; `hurdle` in pscl models "
         r"$P(y > 0)$, so its zero part has the other sign",
-        'statsmodels `HurdleCountModel(dist="negbin")`',
+        'statsmodels `HurdleCountModel(dist="negbin")`; bambi `hurdle_negativebinomial`: ' + _PSI,
         "visits",
         "hurdle-negative-binomial",
         ', zero="~ x"',
@@ -194,7 +195,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         _LOG_ZERO,
         "`nbinom2` with `ziformula` in glmmTMB, `zero_inflated_negbinomial()` in brms, `zeroinflatednbinomial1` in "
         "R-INLA",
-        "statsmodels `ZeroInflatedNegativeBinomialP`",
+        "statsmodels `ZeroInflatedNegativeBinomialP`; bambi `zero_inflated_negativebinomial`: " + _PSI,
         "visits",
         "zero-inflated-negative-binomial",
         ', zero="~ x"',
@@ -222,8 +223,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"density $p(t) = e^\eta \exp(-t\,e^\eta)$, survival $P(T > t) = \exp(-t\,e^\eta)$",
         r"log of the hazard: $\log h(t) = \eta$",
         '`survreg(dist = "exponential")`: its coefficients have the other sign; `exponentialsurv` in R-INLA: '
-        "the same sign",
-        "lifelines `ExponentialFitter`",
+        "the same sign; `exponential()` in brms: the other sign",
+        "bambi `exponential`: its coefficients have the other sign",
         "cens(weeks, event)",
         "exponential",
     ),
@@ -234,7 +235,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         r"log: $\log \mu = \eta$",
         '`Gamma(link = "log")`; `sigma` of glmmTMB is $1/\\sqrt{\\text{shape}}$, `shape` of brms is our shape; '
         "`gamma` in R-INLA",
-        "statsmodels `Gamma(link=Log())`",
+        'statsmodels `Gamma(link=Log())`, bambi with `link="log"`; the default of both is the inverse link',
         "cost",
         "gamma",
     ),
@@ -246,7 +247,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "`survreg`: its coefficients are $-\\beta/\\text{shape}$, its scale is $1/\\text{shape}$; `weibull()` in brms: "
         "coefficients $-\\beta/\\text{shape}$ for the mean duration, the same shape; `weibullsurv` in R-INLA with "
         "`variant = 0`: the same coefficients and shape",
-        "lifelines `WeibullAFTFitter`: its coefficients are $-\\beta/\\text{shape}$",
+        "lifelines `WeibullAFTFitter`, bambi `weibull`: their coefficients are $-\\beta/\\text{shape}$",
         "cens(weeks, event)",
         "weibull",
     ),
@@ -370,7 +371,7 @@ TERMS: dict[str, dict[str, str]] = {
         _SD,
         "`s()` in mgcv and brms",
         "`k` unknowns: 10 by default",
-        '"y ~ s(age) + s(age, by=sex) + sex", data',
+        '"y ~ s(age, by=sex) + sex", data',
     ),
     "te": _term(
         "te(x, z)",
@@ -429,7 +430,8 @@ TERMS: dict[str, dict[str, str]] = {
     "rw1": _term(
         "rw1(t)",
         "a random walk: the effects of neighbouring times are alike",
-        r"$u_{t+1} - u_t \sim N(0, \text{sd}^2)$, scaled so that sd is the typical sd of an effect and not of a step",
+        r"$u_{t+1} - u_t \sim N(0, c\,\text{sd}^2)$, where the constant $c$ makes sd the typical sd of an effect, "
+        "and not that of a step",
         _SD,
         '`f(t, model = "rw1", scale.model = TRUE)` in R-INLA',
         _SERIES,
@@ -438,8 +440,8 @@ TERMS: dict[str, dict[str, str]] = {
     "rw2": _term(
         "rw2(t)",
         "a smooth trend: a random walk of second order",
-        r"$u_{t+2} - 2u_{t+1} + u_t \sim N(0, \text{sd}^2)$, scaled so that sd is the typical departure from the "
-        "straight line; the line is a fixed effect",
+        r"$u_{t+2} - 2u_{t+1} + u_t \sim N(0, c\,\text{sd}^2)$, where the constant $c$ makes sd the typical departure "
+        "from the straight line; the line is a fixed effect",
         _SD,
         '`f(t, model = "rw2", scale.model = TRUE)` in R-INLA; close to `s(t)` in mgcv',
         _SERIES,
@@ -455,8 +457,8 @@ TERMS: dict[str, dict[str, str]] = {
         '"y ~ ar1(day, by=subject)", data',
     ),
     "ar": _term(
-        "ar(t, p)",
-        "a stationary autoregression of order p",
+        "ar(t, 2)",
+        "a stationary autoregression of order p, here 2",
         r"$u_t = \phi_1 u_{t-1} + \dots + \phi_p u_{t-p} + \epsilon_t$, described by its sd and its partial "
         "autocorrelations",
         f"{_SD3}; partial autocorrelations r: 2 atanh r ~ N(2, 1.5^2) for the first, density proportional to "
@@ -468,7 +470,8 @@ TERMS: dict[str, dict[str, str]] = {
     "seasonal": _term(
         "seasonal(t, 12)",
         "a seasonal effect that may change slowly",
-        r"the sum over any period is $N(0, \text{sd}^2)$, scaled; a season that repeats exactly is a fixed effect",
+        r"the sum over any period is $N(0, c\,\text{sd}^2)$, where the constant $c$ makes sd the typical sd of an "
+        "effect; the part that repeats exactly is a fixed effect",
         _SD,
         '`f(t, model = "seasonal", season.length = 12)` in R-INLA',
         _SERIES,
@@ -477,8 +480,8 @@ TERMS: dict[str, dict[str, str]] = {
     "icar": _term(
         "icar(r)",
         "effects of regions whose neighbours are alike (intrinsic conditional autoregression)",
-        r"$u_r - u_s \sim N(0, \text{sd}^2)$ for neighbours, scaled so that sd is the typical sd of an effect; effects "
-        "sum to 0 in each connected part of the map",
+        r"$u_r - u_s \sim N(0, c\,\text{sd}^2)$ for neighbours, where the constant $c$ makes sd the typical sd of an "
+        "effect; effects sum to 0 in each connected part of the map",
         _SD,
         '`f(r, model = "besag")` in R-INLA, `s(r, bs = "mrf")` in mgcv, `car(type = "icar")` in brms',
         _GRAPH,

@@ -280,9 +280,12 @@ def test_the_readme_runs(capsys):
 
 GUIDES = ("effects", "residuals", "design", "estimators")
 STARTS = ("mixed_models", "maps_and_smooths", "gaussian_processes", "likelihood_and_prior")
+CONVERTS = ("inla", "scikit_learn")
 
 
-@pytest.mark.parametrize("page", [*GUIDES, *(f"start/{page}" for page in STARTS)])
+@pytest.mark.parametrize(
+    "page", [*GUIDES, *(f"start/{page}" for page in STARTS), *(f"coming_from/{page}" for page in CONVERTS)]
+)
 def test_pages_run_and_print_what_they_show(page, capsys, monkeypatch):
     monkeypatch.setattr(gates, "UNASKED_SECONDS", 20.0)  # pages show what a reader gets: the default
     text, names = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), dict[str, object]()
@@ -355,6 +358,12 @@ def test_pages_say_what_readers_looked_for(page):
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     missing = [words for words in PROMISED[page] if words not in text]
     assert not missing
+
+
+def test_pages_and_the_command_line_state_the_limit_of_the_default_accuracy():
+    for name in ("docs/formulas.md", "src/fenchel/cli.py", "src/fenchel/models/model.py"):
+        text = " ".join((ROOT / name).read_text(encoding="utf-8").replace('"', "").split())
+        assert f"at most {gates.AFFORDED_FITS:g} times as long" in text
 
 
 def test_which_answer_to_take_is_a_table():

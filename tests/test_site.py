@@ -94,6 +94,18 @@ def test_every_formula_on_the_pages_of_families_and_terms_and_converts_can_be_re
     assert read >= 60
 
 
+def test_the_priors_on_the_pages_of_terms_can_be_stated(pages, table):
+    env = {"W": np.diag(np.ones(9), 1) + np.diag(np.ones(9), -1), "R": np.eye(10)}
+    own = table.assign(a=table["g"], b=table["county"])
+    stated = [re.findall(r"`priors=({.*?})`: P", text) for name, text in pages.items() if name.startswith("terms/")]
+    assert min(len(priors) for priors in stated) >= 1
+    for written in (text for priors in stated for text in priors):
+        priors = eval(written.replace(r"\|", "|"), {"fenchel": fenchel})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fenchel.Model(f"y ~ {next(iter(priors))}", own, "gaussian", priors=priors, graphs={"r": env["W"]}, env=env)
+
+
 def test_names_that_converts_are_told_of_exist(pages):
     promised = {
         name for p, text in pages.items() if p.startswith("coming_from/") for name in re.findall(r"fit\.(\w+)", text)

@@ -350,8 +350,9 @@ def short(results: list[Result]) -> str:
     every = [row for result in results for row in result.rows[1:]]
     *named, last = sorted({row.peer for row in every}, key=str.lower)
     sentence = (
-        f"The same data, fitted by fenchel and by {', '.join(named)} and {last}. A win is a smaller error or less time "
-        "of fenchel, beside one peer. Data, settings and every figure are on [one page](docs/peers.md)."
+        f"The same data, fitted by fenchel and by {', '.join(named)} and {last}. Each task compares fenchel with "
+        "one package at a time: a win is a smaller error, or less time, of fenchel. Data, settings and every "
+        "figure are on [one page](docs/peers.md)."
     )
     lines = [
         *textwrap.wrap(sentence, 120, break_on_hyphens=False),

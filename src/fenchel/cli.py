@@ -85,13 +85,13 @@ def _in_sentences() -> Iterator[None]:
 _ASKED = (
     click.option("--new-groups", type=click.Choice(["population", "error"]), default="population",
         show_default=True, help="Groups that the fit has not seen: one more of the population, or refused."),
-    click.option("--without", multiple=True, metavar="TERM", help="A term that is 0 in predictions; groups: all of "
-        "groups."),
+    click.option("--without", multiple=True, metavar="TERM", help="A term whose effects are 0 in predictions; groups: "
+        "the effects of all groups."),
     click.option("--interval", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95,
         show_default=True, help="Probability of the intervals of predictions."),
     click.option("--kind", type=click.Choice(["mean", "link", "outcome", "probability", "zero"]), default="mean",
-        show_default=True, help="E[y]; the linear predictor; y itself, whose interval is wider; of labels the "
-        "probability of each; of a hurdle P(y = 0)."),
+        show_default=True, help="mean: E[y]; link: the linear predictor; outcome: y itself, with its noise; "
+        "probability: that of each label; zero: P(y = 0) of a hurdle family."),
 )  # fmt: skip
 
 
@@ -119,28 +119,28 @@ _OF_MODEL = (
         "Neighbours of the regions of a column: a csv file whose first two columns are pairs."),
     _pairs("--matrix", "env", "NAME=FILE", "A matrix that the formula names, as A in (1|gr(animal, cov=A)): a csv file "
         "with names in its header and its first column."),
-    _pairs("--levels", "levels", "NAME=A,B,...", "The levels of a column in order, those of an ordinal y too; or of "
-        "a term, where they are more than the data have."),
-    _pairs("--reference", "references", "COLUMN=LABEL", "The level that others are compared with: of a factor its "
-        "first; of y with two labels the one that is no event."),
+    _pairs("--levels", "levels", "NAME=A,B,...", "The levels of a column, in order; also those of an ordinal y. "
+        "For a term: its levels, if the data do not have all of them."),
+    _pairs("--reference", "references", "COLUMN=LABEL", "The level of a factor with which the others are "
+        "compared. For a y with two labels: the label that is not the event."),
     click.option("--text", "texts", multiple=True, metavar="COLUMN",
         help="A column of words that look like numbers: 01001."),
     _pairs("--prior", "priors", "NAME=PRIOR", "normal(mean, sd), pc(sd, alpha), pc(range=, alpha=) or flat, by the "
         "names of the table of priors: 'bym2(district)=pc(1, 0.01)', 'phi of bym2(district)=pc(phi=0.5, alpha=2/3)'."),
-    click.option("--fixed-sd", type=float, help="Prior sd of what one sd of a fixed column does.  [default: 10]"),
+    click.option("--fixed-sd", type=float, help="Prior sd of the effect of one sd of a covariate.  [default: 10]"),
     click.option("--bound", help="best, or a bound of the likelihood.  [default: best]"),
-    click.option("--dispersion", metavar="'~ X'", help="A formula of the log of each row's sd, shape, precision or "
-        "size."),
-    click.option("--zero", metavar="'~ X'", help="A formula of the logit of P(structural zero), of a hurdle family of "
-        "P(zero)."),
+    click.option("--dispersion", metavar="'~ X'", help="A formula for the log of the sd, shape, precision or size of "
+        "each row."),
+    click.option("--zero", metavar="'~ X'", help="A formula for the logit of P(structural zero), or of P(zero) of a "
+        "hurdle family."),
     click.option("--baseline", type=click.Choice(["rw1", "rw2", "free"]),
         help="The log hazard of cox over time.  [default: rw1]"),
 )  # fmt: skip
 _OF_SEARCH = (
     click.option("--accuracy", type=click.Choice(["auto", "fast", "high"]), help="fast: Gaussian at the mode; high: "
-        "integrated over the hyperparameters and corrected; auto: what takes at most ten plain fits or a second.  "
-        "[default: auto]"),
-    click.option("--evidence", type=click.Choice(["elbo", "corrected"]), help="What hyperparameters are learned by."),
+        "integrated over the hyperparameters and corrected; auto: the best answer that takes at most 15 times as long "
+        "as fast, or a second.  [default: auto]"),
+    click.option("--evidence", type=click.Choice(["elbo", "corrected"]), help="Criterion that learns hyperparameters."),
     click.option("--integrate", type=click.Choice(["auto", "grid", "ccd"]), help="How to integrate over them."),
     click.option("--corrected", is_flag=True,
         help="Tables and predictions beyond the Gaussian, with skewed intervals."),

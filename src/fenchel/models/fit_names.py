@@ -87,7 +87,7 @@ class FamiliarNames(FitDiagnostics):
 
     @property
     def llf(self) -> float:
-        """The log likelihood at the estimate, effects integrated out: ``log_likelihood("marginal")``. No evidence."""
+        """Log likelihood at the estimate, effects integrated out: ``log_likelihood("marginal")``. Not the evidence."""
         return float(self.log_likelihood())
 
     @property

@@ -37,7 +37,7 @@ _FUNCTIONS = {1: 20, 2: 30}  # of one column, of two
 _ALONG = 5  # basis functions along each column of a surface
 LEAST = {"cr": 3, "ps": 5, "cc": 4, "tp": 3}  # functions of a basis of one column
 _ELSEWHERE = {  # what others write with s() and here is another term
-    "re": "A level for each group is (1|g), a slope (x|g).",
+    "re": "A level for each group is (1|g), a slope of x (0 + x|g).",
     "fs": "A curve for each group is (1|g) + s(x, by=g, shared=True).",
     "sz": "Curves of levels that differ from one curve are g + s(x, by=g); fit.comparisons has their differences.",
     "ts": "A smooth that may vanish is s(x): the prior of its sd does it.",
