@@ -62,7 +62,10 @@ CAUSES: dict[str, tuple[str, str]] = {
         "You need not do anything. The factor has no coefficient.",
     ),
     "every row is censored (event = 0), and": ("No event was observed.", "Check that an event is coded as 1."),
-    "give the shape and do not learn it": ("No event was observed.", "Check that an event is coded as 1."),
+    "give the shape and do not learn it": (
+        "No event was observed, so the shape cannot be learned.",
+        "Check that an event is coded as 1. If there were none, give the shape.",
+    ),
     "it is left at its default": (
         "You gave an option to `fit` and not to `score`.",
         "Give the same option to `score`.",
@@ -221,8 +224,8 @@ CAUSES: dict[str, tuple[str, str]] = {
     ),
     # -- fit.check() -------------------------------------------------------------------------------------------
     "The evidence found nothing in y that rows near": (
-        "As far as X tells, y is noise.",
-        "Use other columns, or give a kernel.",
+        "Rows that are near to each other in X are no more alike in y than others.",
+        "Check X, use other columns, or give a kernel.",
     ),
     "Where rows are far apart or columns of different": (
         "All length scales are far below the distances between rows.",
@@ -246,7 +249,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         'Look at these rows. If they are right, use `family="student-t"`.',
     ),
     "rows vary about their predictions from the others": (
-        "The spread of y is not the one of the family.",
+        "y varies more or less about its mean than the family allows.",
         "Use another family.",
     ),
     "whose theta was learned to": (
@@ -273,14 +276,20 @@ CAUSES: dict[str, tuple[str, str]] = {
         "y has more zeros than the family allows.",
         "Use a zero-inflated or a hurdle family.",
     ),
-    "move their own predictor": ("The other rows do not predict these rows.", "Look at these rows."),
-    "moves its own predictor": ("The other rows do not predict this row.", "Look at this row."),
+    "move their own predictor": (
+        "These rows differ from what the other rows predict, and they have a large influence.",
+        "Check them for errors. Fit without them to see what changes.",
+    ),
+    "moves its own predictor": (
+        "This row differs from what the other rows predict, and it has a large influence.",
+        "Check it for errors. Fit without it to see what changes.",
+    ),
     "from uniform; correct models": (
-        "Predictions of rows from the other rows are off.",
+        "Predictions of rows from the others are biased, or their intervals are too wide or too narrow.",
         "Use another family, or add terms that are missing.",
     ),
     "predictions of rows from the others": (
-        "Predictions of rows from the other rows are off.",
+        "Predictions of rows from the others are biased, or their intervals are too wide or too narrow.",
         "Use another family, or add terms that are missing.",
     ),
     "too certain: y spreads more": ("Predictive intervals are too narrow.", "Use a family with more variance."),

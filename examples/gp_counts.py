@@ -18,7 +18,7 @@ from fenchel.estimators import GaussianProcessPoissonRegressor, plot_partial_eff
 def main(picture=None):
     sids = load_sids()
     x, births = sids.lon[:, None], sids.births / 1000
-    # the white part is what differs between counties of one longitude
+    # the white noise is what differs between counties at the same longitude
     kernel = 0.3 * Matern(2.0, nu=2.5, length_scale_bounds=(0.2, 20.0)) + WhiteKernel(0.1)
     model = GaussianProcessPoissonRegressor(kernel).fit(x, sids.deaths, exposure=births)
     print(f"{model.kernel_}: elbo {model.elbo_:.4f}, proved to within {model.gap_:.0e}")

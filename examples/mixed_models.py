@@ -131,7 +131,7 @@ def aggression(rng):
 
 
 def ticks(rng):
-    """Ticks on 403 grouse chicks of 118 broods at 63 places; one effect a chick for overdispersion (Elston 2001)."""
+    """Ticks on 403 grouse chicks of 118 broods at 63 places; one effect for each chick (Elston 2001)."""
     place = np.concatenate([np.arange(63), rng.randint(0, 63, 55)])
     brood = np.sort(np.concatenate([np.arange(118), rng.randint(0, 118, 285)]))
     data = pd.DataFrame({"chick": np.arange(403), "brood": brood, "place": place[brood]})
@@ -173,7 +173,7 @@ class Example:
     draw: object
     truth: dict
     family: str = "gaussian"
-    evidence: str = "corrected"  # beyond the Gaussian, where a posterior is not
+    evidence: str = "corrected"  # posteriors of labels and counts are not Gaussian
 
     @property
     def data(self):
@@ -273,7 +273,7 @@ EXAMPLES = {
             "(1|item) sd": 0.495,
         },
         "bernoulli",
-        "elbo",  # 24 answers a person: the correction moves sds by less than 0.1 standard errors and takes longer
+        "elbo",  # the correction changes sds by less than 0.1 standard errors here
     ),
     "ticks": Example(
         "ticks ~ year + height + (1|brood) + (1|place) + (1|chick)",
@@ -312,7 +312,7 @@ EXAMPLES = {
         "negative-binomial",
     ),
 }
-MORE = {  # beyond the twelve, for the benchmark: where Laplace's approximation, which R has for the rest, is off
+MORE = {  # further models of the benchmark, for which Laplace's approximation in R is inaccurate
     "ticks, chicks alone": Example(
         "ticks ~ year + height + (1|chick)",
         ticks,

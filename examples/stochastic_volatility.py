@@ -30,7 +30,7 @@ def main(picture=None):
     y = returns - returns.mean()
     y[returns == 0.0] = 0.0  # a day without a change is kept as exactly that
     best, start = None, None
-    for phi in (0.9, 0.95, 0.98, 0.99):  # a small grid over the evidence, each fit started from the last
+    for phi in (0.9, 0.95, 0.98, 0.99):  # fits on a small grid, each started from the last
         for variance in (0.25, 0.5, 1.0, 2.0):
             prior = SparsePrecision(ar1(y.size, phi, variance), mean=np.log(y.var()))
             start = fenchel.infer(StochasticVolatility(), prior, y, start=start)

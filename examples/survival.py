@@ -1,4 +1,4 @@
-"""Remission of leukaemia: durations with and without a drug, a third of them censored, by a Weibull model.
+"""Remission of leukaemia: durations with and without a drug, 12 of 42 censored, by a Weibull model.
 
 The data are from the trial of Freireich et al. (Blood 21, 1963), which many textbooks of survival analysis use: weeks
 until relapse of 42 children, 21 of whom took 6-mercaptopurine. If a child had no relapse at the last observation, its

@@ -23,7 +23,7 @@ def main(picture=None):
     returns = pound.returns - pound.returns.mean()
     n = returns.size
     data = {"day": np.arange(n), "y": returns}  # trading days: weekends are not counted
-    wide = {"ar1(day)": fenchel.PC(sd=3, alpha=0.01)}  # the log-variance of returns moves by more than 1
+    wide = {"ar1(day)": fenchel.PC(sd=3, alpha=0.01)}  # the log-variance of returns changes by more than 1
     fit = fenchel.fit("y ~ ar1(day)", data, "stochastic-volatility", priors=wide)
     sd, phi = fit.hyperparameters["value"]
     print(f"phi {phi:.3f}, sigma {sd * np.sqrt(1 - phi**2):.3f}: elbo {fit.elbo:.4f}, proved to within {fit.gap:.0e}")

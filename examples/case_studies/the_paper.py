@@ -103,6 +103,5 @@ print(f"the two elbos differ by {abs(np.subtract(*(fit.elbo for fit in fits.valu
 #
 # What others find
 # ----------------
-# :doc:`/reproduction` has the whole table. It also shows where the dual is slower: a logistic regression with 8 weights
-# and 200 rows has fewer unknowns in the original (primal) problem. And it lists the figures of the paper that could not
-# be reproduced.
+# :doc:`/reproduction` has the whole table, a case in which the paper's solver of the dual is slower than the method of
+# Opper and Archambeau, and the results of the paper that could not be reproduced.
