@@ -94,7 +94,7 @@ def test_derivatives_and_differences_of_smooths_are_those_of_a_design_written_ou
 @pytest.mark.parametrize(
     ("bs", "advice"),
     [
-        ("re", r"A level for each group is \(1\|g\), a slope \(x\|g\)"),
+        ("re", r"A level for each group is \(1\|g\), a slope of x \(0 \+ x\|g\)"),
         ("fs", r"A curve for each group is \(1\|g\) \+ s\(x, by=g, shared=True\)"),
         ("sz", r"g \+ s\(x, by=g\); fit.comparisons has their differences"),
     ],

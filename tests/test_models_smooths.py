@@ -63,7 +63,7 @@ def test_surfaces():
 
 
 SENTENCES = {
-    'y ~ s(g, bs="re")': r"bs = 're' is not known; .* A level for each group is \(1\|g\), a slope \(x\|g\)",
+    'y ~ s(g, bs="re")': r"bs = 're' is not known; .* A level for each group is \(1\|g\), a slope of x \(0 \+ x\|g\)",
     'y ~ s(x, g, bs="fs")': r"A curve for each group is \(1\|g\) \+ s\(x, by=g, shared=True\)",
     "y ~ s(g)": r"the column 'g' holds text; expected numbers. A level for each of them is \(1\|g\)",
     "y ~ s(day)": r"the column 'day' holds dates; expected numbers. rw1\(\) and rw2\(\) are smooth in time",

@@ -45,14 +45,14 @@ def single(model: fenchel.Model) -> float:
 def test_a_curve_is_no_line_with_much_noise() -> None:
     z, eta, rng = waves()
     data = pd.DataFrame({"y": eta + 0.5 * rng.normal(size=z.size), "z": z})
-    fit = fenchel.Model("y ~ s(z)", data).fit()
+    fit = fenchel.Model("y ~ s(z, k=10)", data).fit()
     sd, noise = fit.hyperparameters["value"].iloc[0], fit.hyperparameters["value"].iloc[-1]
     assert fit.converged
     assert 8.0 < sd < 9.0
     assert 0.5 < noise < 0.57
-    model = tight("y ~ s(z)", data)
+    model = tight("y ~ s(z, k=10)", data)
     model = fenchel.Model(
-        "y ~ s(z)", data, priors={"noise": None, "s(z)": model.sum.effects[0].hyperparameters[0].prior}
+        "y ~ s(z, k=10)", data, priors={"noise": None, "s(z, k=10)": model.sum.effects[0].hyperparameters[0].prior}
     )
     assert model.fit().found.objective > single(model) + 20.0  # a prior of the noise tells the two apart
 
@@ -62,7 +62,7 @@ def test_other_families_find_the_curve(family: str, seed: int, rise: float) -> N
     z, eta, rng = waves(seed)
     gammas, errors = rng.gamma(2.0, 0.5, z.size), rng.standard_t(4, z.size)
     y = eta + 0.5 * errors if family == "student-t" else np.exp(eta) * gammas
-    model = tight("y ~ s(z)", pd.DataFrame({"y": y, "z": z}), family)
+    model = tight("y ~ s(z, k=10)", pd.DataFrame({"y": y, "z": z}), family)
     assert model.fit().found.objective > single(model) + rise
 
 
