@@ -1,6 +1,8 @@
 """gp() beyond 1,000 points, through inducing points: exact fits, dense matrices and the estimator are the witnesses."""
 
+import gc
 import warnings
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -84,6 +86,21 @@ def test_wide_rows_answer_as_dense_matrices_written_out():
     other = fenchel.infer(Poisson(), prior.seen_through(sp.csr_array(0.5 * W), 0.1), y, tol=1e-12)
     whole = SparsePrecision(2.0 * sp.eye_array(L, format="csc"), design=sp.csr_array(0.5 * W), extra_variance=0.1)
     assert other.elbo == pytest.approx(fenchel.infer(Poisson(), whole, y, tol=1e-12).elbo, abs=1e-9)
+
+
+def test_wide_rows_are_freed_with_their_prior():
+    """Each theta has rows of its own: a cycle of references would keep them all until the garbage collector runs."""
+    rng = np.random.default_rng(0)
+    W = sp.csr_array(rng.normal(size=(30, gates.DENSE_COLUMNS + 3)))
+    prior = SparsePrecision(2.0 * sp.eye_array(W.shape[1], format="csc"), design=W)
+    fenchel.infer(Poisson(), prior, rng.poisson(1.0, 30))
+    rows = weakref.ref(prior.pattern.rows)
+    gc.disable()
+    try:
+        del prior
+        assert rows() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("y", "family"), [("y", "poisson"), ("real", "gaussian"), ("label", "bernoulli")])

@@ -186,8 +186,12 @@ class WideRows(DesignRows):
 
     @cached_property
     def _mapped(self) -> tuple[Any, np.ndarray]:
-        sparse, complete = row_products(self.S, self.indptr, self.indices)
-        return WideProducts(self, sparse), complete
+        return row_products(self.S, self.indptr, self.indices)
+
+    @property
+    def products(self) -> WideProducts:
+        """The map T; it is not kept here, because it refers to these rows."""
+        return WideProducts(self, self._mapped[0])
 
 
 class WideProducts:
