@@ -6,6 +6,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from fenchel.distributed import Checkpoint, InMemory, Interrupted, Sums, linear_rows
 from fenchel.distributed import inducing_passes as passes
+from fenchel.distributed.approximation import Approximation
 from fenchel.distributed.theta_response import same_function
 from fenchel.estimators import (
     GaussianProcessClassifier,
@@ -154,6 +155,32 @@ def test_slopes_in_theta_are_those_of_differences():
         fitted("labels", False, **held)
     expected = [(elbo(KERNEL.theta + e) - elbo(KERNEL.theta - e)) / 2e-3 for e in 1e-3 * np.eye(3)]
     np.testing.assert_allclose(seen["slopes"], expected, rtol=1e-5, atol=1e-4)
+
+
+def test_slopes_along_the_path_of_q_are_those_of_differences_away_from_the_best_q(monkeypatch):
+    """theta moves where q is not yet at its best (``InducingPasses.settled``): lengths turn the features, too."""
+    seen, plain, search = {}, passes.theta_response, passes.InducingPasses.best_theta
+
+    def kept(at, sample, point):
+        seen.update(at=at, q=point.q, found=plain(at, sample, point))
+        return seen["found"]
+
+    monkeypatch.setattr(passes, "theta_response", kept)
+    outer = lambda self, state: search(seen.setdefault("all", self), state)
+    monkeypatch.setattr(passes.InducingPasses, "best_theta", outer)
+    fitted("counts", False, n_inducing=X[:15], loss=0.1)
+    everything, at, best, found = seen.values()
+    rng = np.random.default_rng(0)
+    turned = rng.normal(size=best.gram[0].shape)
+    gram = best.gram * (1.0 + 2e-3 * (turned + turned.T))
+    q = Approximation(best.prior, best.theta, best.own, best.mean + 2e-3 * rng.normal(size=best.mean.shape), gram)
+    point, slope = passes.with_slopes(at(q.theta), q)
+    expected = []
+    for step in 1e-4 * np.eye(3):
+        sides = [found.moved(q, q.theta + sign * step) for sign in (1.0, -1.0)]
+        up, down = (at(side.theta).evaluated([side])[0].objective for side in sides)
+        expected.append((up - down) / 2e-4)
+    np.testing.assert_allclose(everything.slopes(point, slope, found), expected, rtol=0.0, atol=0.02)
 
 
 def test_the_response_to_theta_is_near_that_of_differences(monkeypatch):

@@ -5,7 +5,7 @@
 The points and the kernel travel to the partitions, and matrices of the size of the points come back. One pass at q and
 theta brings what Newton's step in u needs (``passes.py``) and the slopes in theta at that q,
 
-    slope = <A U', dK_NM> - 1/2 lam' d diag(K) - 1/2 <U B U', dK_MM>,    A = -alpha m' + Lam G (I - V),   B = G' A
+    slope = <A U', dK_NM> - 1/2 lam' d diag(K) - 1/2 <U B U', dK_MM>          ``inducing_row_sums.py``
 
 so that each pass may move both: theta by Newton's steps within a trust region, as soon as q's own step promises little
 beside that of theta. The curvature in theta, and how q goes with it, are those of a sample in memory

@@ -4,8 +4,8 @@
 
     slope in theta = <A U', dK_NM> - 1/2 lam' d diag(K) - 1/2 <U B U', dK_MM>,   A = -alpha m' + Lam G (I - V)
 
-with B = G' A is that of the elbo with q(u) as it is, but for a rotation of u that no prior sees. B follows from the
-sums of Newton's step.
+is that of the elbo with q(u) as it is. B has the upper triangle of G' A, which is what the derivative of the upper
+triangular U takes of it, and is symmetric. G' A follows from the sums of Newton's step.
 """
 
 from __future__ import annotations
@@ -170,6 +170,7 @@ def with_slopes(
     for T, gram in zip(at.roots, sums["gram"], strict=True):
         B += gram - gram @ T @ T.T
     if pull is not None:
-        B += pull @ q.mean.T
-    slopes = slopes + point_slopes(family.at(q.theta), B[:M, :M]) + family.log_prior(q.theta)[1]
+        B += q.mean @ pull.T  # transposed: the function at the points is L u, with L lower triangular
+    B = np.triu(B[:M, :M])  # symmetric at the best q alone
+    slopes = slopes + point_slopes(family.at(q.theta), B + np.triu(B, 1).T) + family.log_prior(q.theta)[1]
     return task.judged(q, sums), np.asarray(slopes)
