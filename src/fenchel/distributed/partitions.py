@@ -89,9 +89,10 @@ class Block(dict[str, Any]):
 
     def stretches(self, rows: int) -> Iterator[Block]:
         """Its rows, at most so many at a time."""
+        whole = {name: (_has_rows(x), _by_place(x)) for name, x in self.items()}
         for i in range(0, self.n, rows):
             j = min(self.n, i + rows)
-            out = Block({name: _by_place(x)[i:j] if _has_rows(x) else x for name, x in self.items()})
+            out = Block({name: x[i:j] if cut else x for name, (cut, x) in whole.items()})
             out.number, out.n, out.start = self.number, j - i, self.start + i
             yield out
 
@@ -237,8 +238,8 @@ def _has_rows(x: Any) -> bool:
 
 
 def _by_place(x: Any) -> Any:
-    """What cuts rows of x by their places: not by their labels, where x is of pandas."""
-    return getattr(x, "iloc", x)
+    """What cuts rows of x by their places, also of a table of pandas or a sparse matrix of any format."""
+    return x.tocsr() if hasattr(x, "tocsr") else getattr(x, "iloc", x)
 
 
 def _side_by_side(columns: Mapping[str, Any]) -> dict[str, Any]:
