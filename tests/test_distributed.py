@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import fenchel
 import fenchel.estimators.dask_rows as door
+from fenchel.distributed import linear_rows
 from fenchel.estimators import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
@@ -385,6 +386,33 @@ def test_sentences(data, change, words):
     weight = None if given["w"] is None else chunked(given["w"])
     with pytest.raises(ValueError, match=words):
         BayesianLogisticRegression().fit(chunked(given["X"]), given["y"], sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"X": np.nan}, r"X of partition 1\[80, 0\] = nan is"),
+        ({"w": -1.0}, r"sample_weight of partition 1\[80\] = -1"),
+        ({"e": np.inf}, r"exposure of partition 1\[80\] = inf is"),
+    ],
+)
+def test_sentences_count_the_rows_of_a_partition_that_is_read_some_at_a_time(data, change, words, monkeypatch):
+    monkeypatch.setattr(linear_rows, "_READ", 30 * D)
+    given = {"X": data["X"].copy(), "w": np.ones(N), "e": np.ones(N)}
+    for name, value in change.items():
+        given[name][210] = value
+    X, weight, exposure = (chunked(x) for x in given.values())
+    with pytest.raises(ValueError, match=words):
+        BayesianPoissonRegression().fit(X, chunked(data["count"]), exposure=exposure, sample_weight=weight)
+
+
+@pytest.mark.parametrize("kind", [sp.csc_array, sp.coo_array, sp.bsr_array])
+def test_sparse_partitions_of_any_format(data, kind):
+    X, y = sp.csr_array(np.where(data["X"] > 0.0, data["X"], 0.0)), data["label"]
+    parts = [slice(i, i + 130) for i in range(0, N, 130)]
+    rows, target = [dask.delayed(kind(X[some])) for some in parts], [dask.delayed(y[some]) for some in parts]
+    plain = BayesianLogisticRegression().fit([dask.delayed(X[some]) for some in parts], target)
+    assert BayesianLogisticRegression().fit(rows, target).elbo_ == pytest.approx(plain.elbo_, abs=1e-9)
 
 
 def data_none(y):

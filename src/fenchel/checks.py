@@ -50,16 +50,17 @@ def number(value: float) -> str:
     return f"{float(value):.10g}" if fits else "a number that overflows double precision"
 
 
-def first(bad: Any) -> str:
-    """The index of the first true entry as text: ``[17]`` or ``[3, 1]``."""
+def first(bad: Any, start: int = 0) -> str:
+    """The index of the first true entry as text: ``[17]`` or ``[3, 1]``; ``start`` is the number of the first row."""
     place = np.argwhere(np.asarray(bad))[0]
+    place[:1] += start
     return "[" + ", ".join(str(int(i)) for i in place) + "]" if place.size else ""
 
 
-def first_value(bad: Any, values: Any) -> str:
+def first_value(bad: Any, values: Any, start: int = 0) -> str:
     """The index and the value of the first entry where ``bad`` is true, as text: ``[17] = -2``."""
     place = tuple(np.argwhere(np.asarray(bad))[0])
-    return f"{first(bad)} = {number(np.asarray(values)[place])}"
+    return f"{first(bad, start)} = {number(np.asarray(values)[place])}"
 
 
 # -- arrays and tables of numbers ------------------------------------------------------------------------
@@ -185,14 +186,14 @@ def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool =
         raise problem(where, what, "numbers in a regular shape", advice) from None
 
 
-def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.ndarray:
-    """Return ``value`` if every entry is finite, else raise an error."""
+def finite(where: str, name: str, value: np.ndarray, advice: str = "", start: int = 0) -> np.ndarray:
+    """Return ``value`` if every entry is finite, else raise an error; ``start`` is the number of its first row."""
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.sum(value)):  # one pass without temporaries; a sum that overflows is checked below
             return value
     bad = ~np.isfinite(value)
     if bad.any():
-        raise problem(where, f"{name}{first_value(bad, value)} is not finite", "finite numbers", advice)
+        raise problem(where, f"{name}{first_value(bad, value, start)} is not finite", "finite numbers", advice)
     return value
 
 

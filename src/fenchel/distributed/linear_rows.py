@@ -55,14 +55,15 @@ class LinearTable:
         if X.ndim != 2 or X.shape[1] != len(self.names):
             raise problem(where, f"X {place} has shape {X.shape}", f"{len(self.names)} columns, as the first has")
         if not checked:
-            entries = X.data if is_sparse(X) else X
-            finite(where, f"X {place}", entries, "Fill or drop missing values first.")
+            entries, start = (X.data, 0) if is_sparse(X) else (X, block.start)
+            finite(where, f"X {place}", entries, "Fill or drop missing values first.", start)
         weight = block.get("weight")
         if weight is not None:
-            weight = self._vector(f"sample_weight {place}", weight, n)
+            weight = self._vector(f"sample_weight {place}", weight, n, block.start)
             if (weight < 0.0).any():
-                raise problem(where, f"sample_weight {place}{first_value(weight < 0.0, weight)}", "numbers >= 0")
-        rows = {key: self._vector(f"{key} {place}", block[key], n) for key in self.keys}
+                bad = first_value(weight < 0.0, weight, block.start)
+                raise problem(where, f"sample_weight {place}{bad}", "numbers >= 0")
+        rows = {key: self._vector(f"{key} {place}", block[key], n, block.start) for key in self.keys}
         return X, self._target(f"y {place}", block["y"], block.start), weight, rows
 
     def parts(
@@ -87,11 +88,11 @@ class LinearTable:
         """How many rows are read at a time: a partition may be large."""
         return max(1, _READ // max(1, len(self.names)))
 
-    def _vector(self, name: str, value: Any, n: int) -> np.ndarray:
-        """One finite number a row."""
+    def _vector(self, name: str, value: Any, n: int, start: int) -> np.ndarray:
+        """One finite number a row, the first of which is row ``start`` of the partition."""
         out = numeric(self.where, name, value)
         out = out[:, 0] if out.ndim == 2 and out.shape[1] == 1 else out
-        return finite(self.where, name, vector(self.where, name, out, n))
+        return finite(self.where, name, vector(self.where, name, out, n), start=start)
 
     def _target(self, name: str, y: Any, start: int) -> np.ndarray:
         """y as numbers or words, none of them missing."""
