@@ -101,6 +101,27 @@ def test_theta_of_many_rows_is_learned_from_a_sample_first(monkeypatch):
     assert ours.elbo_ == pytest.approx(memory.elbo_, abs=0.05)
 
 
+@pytest.mark.parametrize("case", ["counts", "regressor"])
+def test_theta_at_a_bound_is_reported_as_in_memory(case):
+    narrow = ConstantKernel(1.0, (1e-2, 1e3)) * RBF([2.0, 2.0], (1.8, 2.2))
+    options = {"kernel": narrow, "n_inducing": X[:15], "loss": 0.1}
+    with pytest.warns(match="at its lower bound"):
+        memory = fitted(case, True, **options)
+    with pytest.warns(match="at its lower bound"):
+        ours = fitted(case, False, **options)
+    assert ours.at_bounds_ == memory.at_bounds_
+    assert "k2__length_scale[0] is at its lower bound" in ours._latent.result.learned.status
+
+
+def test_a_search_that_ends_early_says_what_it_leaves(monkeypatch):
+    monkeypatch.setattr(passes, "THETA_PASSES", 2)
+    start = KERNEL.clone_with_theta(np.log([100.0, 0.2, 0.2]))
+    monkeypatch.setattr(dask_processes, "_learned", lambda *_: [X[:20], start.theta, np.zeros(0)])
+    with pytest.warns(match="did not converge: not converged: nats that a further step promises"):
+        ours = fitted("counts", False)
+    assert not ours.converged_
+
+
 def test_a_partition_is_read_some_rows_at_a_time(monkeypatch):
     """One partition read in many stretches gives the fit and the sample of one stretch."""
     held = {"optimizer": None, "n_inducing": X[:25], "tol": 1e-13}

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..hyperparameters.base import Learned
+from ..hyperparameters.base import Learned, SearchEnding, entries_at_bounds
 from ..hyperparameters.inducing_covariance import InducingCovariance
 from ..hyperparameters.inducing_loss import ApproximationLoss
 from ..hyperparameters.search import NEAR_FIRST_STEP, Step, TrustRegion
@@ -34,7 +34,7 @@ from .checkpoint import Checkpoint, FitState
 from .inducing_row_sums import InducingReader, WhitenedWeights, inducing_sums, with_slopes
 from .linear_rows import LinearTable
 from .partitions import Block, InMemory, Sums
-from .passes import FitOutcome, PartitionedProblem, is_better, solve
+from .passes import HELD_SLOPE, FitOutcome, PartitionedProblem, is_better, solve
 from .row_sums import row_losses
 from .theta_response import SAMPLE_PASSES, SAMPLE_TOL, ThetaResponse, same_function, theta_response
 
@@ -139,9 +139,25 @@ class InducingPasses:
         stopping = Stopping(self.tol, MOST_PASSES, self.callback)
         outcome, loss = self.finished(task, solve(task, state, stopping, self.checkpoint), stopping)
         found = task.learned(outcome, self.tol, n + outcome.n_iter)
-        gradient = np.concatenate([slope, found.gradient[slope.size :]])
-        converged = bool(found.converged and remaining <= max(self.rise, 0.0))
-        return replace(found, gradient=gradient, converged=converged), loss
+        return (self.with_theta(found, slope, remaining) if learn_theta else found), loss
+
+    def with_theta(self, found: Learned, slope: np.ndarray, remaining: float) -> Learned:
+        """The result with the slopes at its theta, the bounds where theta ended, and the nats that a step promises."""
+        at_bounds, held = entries_at_bounds(self.family.bounds, found.theta[: slope.size], slope, HELD_SLOPE)
+        at_bounds, names = at_bounds | found.at_bounds, [*self.family.names, *found.likelihood.theta_names]
+        allowed, optimal = max(self.rise, 0.0), found.solution.optimal
+        converged = bool(found.converged and remaining <= allowed)
+        ending = SearchEnding(
+            "converged" if converged else "fit" if not optimal else "max_iter" if remaining > allowed else "slope",
+            "nats that a further step promises",
+            remaining,
+            allowed,
+            search="learned with the latents, pass by pass",
+            at_bounds={names[i]: side for i, side in at_bounds.items()},
+            fit=found.solution.ending,
+        )
+        gradient, held = np.append(slope, found.gradient[slope.size :]), held + found.held
+        return replace(found, gradient=gradient, converged=converged, ending=ending, at_bounds=at_bounds, held=held)
 
     def best_theta(self, state: FitState) -> tuple[np.ndarray, FitState, float, int]:
         """The slopes at the best theta, q there, the nats that another step promises, and the passes that it took."""

@@ -46,7 +46,7 @@ _FLAT = 3  # passes without improvement after which a fit ends
 _SAMPLE_TOL = 1e-7  # relative gap of the fit of a sample
 _SAMPLE_PASSES = 60  # iterations of the same; it then starts the fit as it is
 _MOST_PASSES = 200  # iterations of one stage; it then ends without converging
-_HELD_SLOPE = 1e-3  # nats a log unit: a larger slope at a bound means that the bound decides
+HELD_SLOPE = 1e-3  # nats a log unit: a larger slope at a bound means that the bound decides
 
 
 class Reduces(Protocol):
@@ -165,7 +165,7 @@ class PartitionedProblem:
                 slopes[cut:], bounds[cut:] = outcome.slopes[-q.own.size :], learning.own_bounds
             left, allowed = learning.rising(q, outcome.slopes), max(GTOL, point.rounding**0.5)
             names = [*family.names, *(likelihood.theta_names if q.own.size else [])]
-            at_bounds, held = entries_at_bounds(bounds, theta, slopes, _HELD_SLOPE)
+            at_bounds, held = entries_at_bounds(bounds, theta, slopes, HELD_SLOPE)
             objective, converged = point.objective, solution.optimal and left <= allowed
             ending = SearchEnding(
                 "converged" if converged else "fit" if not solution.optimal else "slope",
