@@ -494,3 +494,20 @@ def test_many_coefficients_learn_their_variance_by_laplace():
     held = np.arange(30)
     loss = [-np.log(m.predict_proba(X[60:])[held, y[60:]]).mean() for m in (best, tilted)]
     assert loss[0] < loss[1] + 0.05
+
+
+def test_covariances_of_different_ranks():
+    """Smooth kernels have fewer features than rows; a jitter that gives all full rank changes next to nothing."""
+    rng, n = np.random.default_rng(0), 60
+    x, new = np.sort(rng.uniform(0, 10, n)), np.linspace(-1, 11, 9)
+    of = lambda a, b: np.stack([4.0 * np.exp(-0.5 * ((a[:, None] - b) / length) ** 2) for length in (3.0, 1.0, 0.2)])
+    y = rng.integers(0, 3, n).astype(float)
+    y[5] = np.nan
+    fits = []
+    for jitter in (0.0, 1e-7):
+        prior = DenseCovariance(of(x, x) + jitter * np.eye(n))
+        posterior = (fit := fenchel.infer(MultinomialLogit(3, reference=None, bound="exact"), prior, y)).posterior
+        there = posterior.at(cross=of(new, x), variance=np.full((9, 3), 4.0))
+        fits.append([fit.elbo, posterior.mean, posterior.variance, there.mean, there.variance])
+    for plain, close in zip(*fits, strict=True):
+        np.testing.assert_allclose(plain, close, rtol=0.0, atol=1e-6)

@@ -42,7 +42,18 @@ def _by_latents(predictors: Predictors, name: str) -> WeightPredictors | SparseP
     if not isinstance(predictors, WeightPredictors | SparsePredictors) or not is_numpy(predictors.mt):
         got = f'bound="exact" meets {type(predictors).__name__} in another library, or without latents'
         raise problem(name, got, "Features, DenseCovariance or SparsePrecision in numpy", 'Use bound="tilted".')
+    if isinstance(predictors, WeightPredictors) and len({X.shape[1] for X in predictors.features}) > 1:
+        latents = [_by_eigenvectors(z) for z in predictors.latents]  # covariances of different ranks
+        predictors = WeightPredictors(replace(predictors.seen, latents=latents))
     return predictors
+
+
+def _by_eigenvectors(latents: Latents) -> Latents:
+    """The same latents with a root (L, L) of eigenvectors, some of which may be 0."""
+    values, vectors = np.linalg.eigh(to_numpy(latents.covariance()))
+    out = Latents(latents.mean, latents.Sigma)
+    out.__dict__["root"] = vectors * np.sqrt(np.maximum(values, 0.0))
+    return out
 
 
 def _contrasts(classes: WeightPredictors | SparsePredictors, D: np.ndarray) -> LatentPredictors:

@@ -180,7 +180,8 @@ class Latents:
             return cross / xp.where(R > 0.0, R, xp.ones_like(R))[None, :]
         if R.shape[0] == R.shape[1] and not bool(xp.any(xp.triu(R, k=1) != 0.0)):
             return solve_lower(R, cross.T).T
-        return cross @ (R / xp.sum(R * R, axis=0)[None, :])  # eigenvectors: R'R is diagonal
+        squares = xp.sum(R * R, axis=0)  # R'R is diagonal: eigenvectors
+        return cross @ (R / xp.where(squares > 0.0, squares, xp.ones_like(squares))[None, :])
 
     def color(self, u: Array) -> Array:
         """R u for u (r, M)."""
