@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import math
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,6 +53,22 @@ def test_the_default_call_is_judged_close_to_the_truth(peers, name, most, tmp_pa
     assert math.hypot(*(row.figures[key] for key in task.compared if key in row.figures)) < most
     assert 0 < row.again[1] <= row.first[1]
     assert row.peak > 50
+
+
+def test_tables_with_a_matrix_are_written_for_python_alone(peers, tmp_path):
+    peers.write(peers.load("logistic_million", True, None), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
+
+
+def test_a_peer_does_not_outlive_an_interrupt(peers, monkeypatch):
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    monkeypatch.setattr(peers.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        peers.waited(process, 60)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_a_peer_that_is_not_installed_and_one_that_fails_are_rows(peers, tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ THREADS = 1  # of each fit: threads of a BLAS that wait for one another count as
 SAME_ERROR = 1.05  # ratio of errors that is a tie, whatever the tolerance of the task
 SAME_TIME = 1.25
 PATIENCE = 8  # seconds of the clock for each processor second that a peer may take, on a machine that others use, too
-CSV_CELLS = 2_000_000  # larger tables are written for Python alone
+CSV_CELLS = 2_000_000  # larger tables, and matrices, are written for Python alone
 
 
 @dataclass
@@ -198,7 +198,7 @@ def write(task: Task, folder: Path) -> None:
     flat = {f"{table}/{name}": column for table, columns in task.tables.items() for name, column in columns.items()}
     np.savez(folder / "data.npz", **flat)
     for table, columns in task.tables.items():
-        if sum(column.size for column in columns.values()) < CSV_CELLS:
+        if sum(column.size for column in columns.values()) < CSV_CELLS and all(x.ndim == 1 for x in columns.values()):
             pd.DataFrame(columns).to_csv(folder / f"{table}.csv", index=False)
 
 
@@ -236,19 +236,20 @@ def fit(peer: str, name: str, folder: Path, limit: int) -> tuple[dict[str, Any],
 
 
 def waited(process: subprocess.Popen[Any], limit: int) -> resource.struct_rusage | None:
-    """What a process used; None where it was stopped at the limit."""
+    """What a process used; None where it was stopped at the limit. It does not outlive an interrupt of this one."""
     until = time.perf_counter() + limit
-    while True:
-        pid, status, used = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return used
-        if time.perf_counter() > until:
+    try:
+        while time.perf_counter() <= until:
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                return used
+            time.sleep(0.02)
+        return None
+    finally:
+        if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
-            _, status, _ = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return None
-        time.sleep(0.02)
+            process.returncode = os.waitstatus_to_exitcode(os.wait4(process.pid, 0)[1])
 
 
 def judged(peer: str, name: str, task: Task, folder: Path, limit: int) -> Row:
