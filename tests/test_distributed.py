@@ -12,7 +12,8 @@ import scipy.sparse as sp
 
 import fenchel
 import fenchel.estimators.dask_rows as door
-from fenchel.distributed import linear_rows
+from fenchel.distributed import Block, linear_rows
+from fenchel.distributed.row_sums import ValueCounts
 from fenchel.estimators import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
@@ -404,6 +405,24 @@ def test_sentences_count_the_rows_of_a_partition_that_is_read_some_at_a_time(dat
     X, weight, exposure = (chunked(x) for x in given.values())
     with pytest.raises(ValueError, match=words):
         BayesianPoissonRegression().fit(X, chunked(data["count"]), exposure=exposure, sample_weight=weight)
+
+
+def test_the_values_of_a_large_partition_are_sorted_by_halves(data, monkeypatch):
+    """64 parts of 6 rows: one after the other they would be sorted with all before, 13,000 values in all."""
+    monkeypatch.setattr(linear_rows, "_READ", 6 * D)
+    sorted_values, plain = [], ValueCounts._counted
+
+    def counted(self):
+        sorted_values.append(len(self.at))
+        return plain(self)
+
+    monkeypatch.setattr(ValueCounts, "_counted", counted)
+    block = Block({"X": data["X"][:384], "y": data["real"][:384], "weight": None})
+    block.number, block.n = 0, 384
+    table = linear_rows.LinearTable("mine", ("a", "b", "c", "d"), ())
+    found = linear_rows.survey(block, table, (10, 20), 1000)
+    np.testing.assert_array_equal(found["values"].y, np.sort(data["real"][:384]))
+    assert sum(sorted_values) <= 384 * (1 + 6)
 
 
 @pytest.mark.parametrize("kind", [sp.csc_array, sp.coo_array, sp.bsr_array])

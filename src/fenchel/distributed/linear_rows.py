@@ -20,7 +20,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.matrix_designs import is_sparse
 from ..linalg.standardized import Standardized, column_moments
 from ..solvers.initial_point import SHARE
-from .partitions import Block, Sums
+from .partitions import Block, Sums, added
 from .passes import PartitionedFit, PartitionedProblem
 from .precision import GroupedVariances
 from .row_sums import Chunk, TableMoments, ValueCounts, chunk_rows
@@ -124,20 +124,20 @@ def survey(block: Block, table: LinearTable, sample: tuple[int, int], most: int)
     """
     n, rng = block.n, np.random.default_rng(block.number)
     k = min(n, max(sample[0], min(sample[1], n // SHARE)))
-    keep, total, parts = np.sort(rng.choice(n, k, replace=False)), Sums(), []
+    keep, totals, parts = np.sort(rng.choice(n, k, replace=False)), [], []
     for part in block.stretches(table.rows_at_once):
         X, y, w, rows = table.read(part)
         each = np.ones(part.n) if w is None else w
-        total = total + Sums(n=part.n, columns=_moments(X, w), values=ValueCounts.of(y, rows, each))
-        values: ValueCounts = total["values"]
-        if y.dtype.kind not in "biuf" and values.y.size > most:
-            got = f"y of partition {block.number} has {values.y.size} different labels"
-            raise problem(table.where, got, f"{most} at most", "For numbers use a regression.")
+        totals.append(Sums(n=part.n, columns=_moments(X, w), values=ValueCounts.of(y, rows, each)))
         here = keep[(keep >= part.start) & (keep < part.start + part.n)] - part.start
         some = {"X": X[here], "y": y[here], "weight": each[here] * (n / k)}
         parts.append(some | {key: value[here] for key, value in rows.items()})
-    total["values"], total["sample"] = total["values"].thinned(most, rng), [joined(parts)]
-    return total
+    total = added(totals)
+    values: ValueCounts = total["values"]
+    if y.dtype.kind not in "biuf" and values.y.size > most:
+        got = f"y of partition {block.number} has {values.y.size} different labels"
+        raise problem(table.where, got, f"{most} at most", "For numbers use a regression.")
+    return Sums(total | {"values": values.thinned(most, rng), "sample": [joined(parts)]})
 
 
 def _moments(X: Any, w: np.ndarray | None) -> TableMoments:

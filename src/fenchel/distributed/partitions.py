@@ -153,7 +153,7 @@ class Partitions:
         """The sum over all partitions of ``work(block, *given)``; an empty partition is not asked. One pass."""
         dask = optional(self.where, "dask")
         self.passes[0] += 1
-        task, joined = dask.delayed(_asked, pure=False), dask.delayed(_added, pure=False)
+        task, joined = dask.delayed(_asked, pure=False), dask.delayed(added, pure=False)
         shared = dask.delayed(given, pure=False, traverse=False)
         level = []
         for i in range(self.count):
@@ -188,7 +188,7 @@ class InMemory:
         whole = Block(self.columns)
         whole.number, whole.n = 0, max(rows_of(x) for x in self.columns.values() if _has_rows(x))
         parts = whole.stretches(-(-whole.n // self.pieces))  # each knows where it starts
-        return _added(side_by_side([partial(work, part, *given) for part in parts], cores()))
+        return added(side_by_side([partial(work, part, *given) for part in parts], cores()))
 
 
 def rows_of(column: Any) -> int:
@@ -208,7 +208,7 @@ def _asked(work: Work, where: str, number: int, columns: Mapping[str, Any], give
     return work(block, *given) if block.n else None
 
 
-def _added(parts: list[Any]) -> Any:
+def added(parts: list[Any]) -> Any:
     """Answers added by halves, so that rounding grows with the logarithm of how many there are."""
     left = [part for part in parts if part is not None]
     while len(left) > 1:
