@@ -122,6 +122,19 @@ def test_a_search_that_ends_early_says_what_it_leaves(monkeypatch):
     assert not ours.converged_
 
 
+def test_promises_that_are_not_kept_end_a_search(monkeypatch):
+    n = [0]
+
+    def promised(self):
+        n[0] += 1
+        assert n[0] < 500, "it goes on for ever"
+        return 1.0
+
+    monkeypatch.setattr(passes.QuadraticModel, "promised_rise", promised)
+    with pytest.warns(match="did not converge"):
+        assert not fitted("counts", False, n_inducing=20, loss=0.1).converged_
+
+
 def test_a_partition_is_read_some_rows_at_a_time(monkeypatch):
     """One partition read in many stretches gives the fit and the sample of one stretch."""
     held = {"optimizer": None, "n_inducing": X[:25], "tol": 1e-13}

@@ -190,9 +190,9 @@ class InducingPasses:
 
         ``elbo`` is what a checkpoint says of q.
         """
-        task, last = self.at(q.theta), None
+        task, last, n = self.at(q.theta), None, 0
         while True:
-            point, slope = with_slopes(task, q)
+            (point, slope), n = with_slopes(task, q), n + 1
             if self.checkpoint is not None and elbo is not None:
                 self.checkpoint.check_rows(elbo, point.elbo)
             elbo = None
@@ -209,6 +209,8 @@ class InducingPasses:
             try:
                 ahead = self.learning.moved(q, model.step()[0])
             except NotPositiveDefinite:
+                ahead, promise = q, 0.0
+            if n == THETA_PASSES:  # what the steps promise does not come
                 ahead, promise = q, 0.0
             if not promise > enough or point.objective + TWICE * promise < least:
                 slope = slope if response is None else self.slopes(point, slope, response)
