@@ -1,12 +1,15 @@
 """Bad input gets a sentence: where, what, got, expected, try. The tests match the sentence."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.gaussian_process.kernels import RBF
 
 import fenchel
+from fenchel.estimators import BayesianPoissonRegression, GaussianProcessPoissonRegressor
 from fenchel.likelihoods import (
     BernoulliLogit,
     Binomial,
@@ -260,3 +263,17 @@ def test_a_compound_kernel_of_any_kind_is_refused():
 
     with pytest.raises(ValueError, match="cannot be a CompoundKernel"):
         GaussianProcessClassifier(CompoundKernel(0)).fit(np.arange(4.0)[:, None], [0, 1, 0, 1])
+
+
+def test_warnings_are_of_the_line_that_called():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = rng.poisson(np.exp(X[:, 0])).astype(float)
+    kernel = 1.0 * RBF([2.0, 2.0], (1.9, 2.1))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        GaussianProcessPoissonRegressor(kernel).fit(X, y)
+        GaussianProcessPoissonRegressor(kernel, approximation="inducing", n_inducing=10).fit(X, y)
+        BayesianPoissonRegression().fit(X, y + 0.5)
+    assert len(said) >= 3
+    assert {warning.filename for warning in said} == {__file__}

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import numeric, problem
+from ..checks import callers_line, numeric, problem
 from ..distributed.row_sums import ValueCounts
 from ..files import stated
 from ..inputs.observations import Target, read_labels, read_observations
@@ -150,5 +150,5 @@ def warn_unstated(where: str, word: str, likelihood: Likelihood) -> None:
             f"from y, {kept}. State them, as in likelihood=fenchel.{likelihood.name}(...), or give the likelihood_ of "
             "another fit.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )

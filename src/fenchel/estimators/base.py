@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
+from ..checks import callers_line, choice, count, numeric, problem, scalar, table, unmasked, vector
 from ..distributed import is_dask
 from ..files import SharedRows, StatedEstimator, Statement, Stored
 from ..hyperparameters import Evidence, Family, Learned
@@ -185,7 +185,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
                 f"{type(self).__name__} did not converge: {result.status}. The evidence and the posterior are those of "
                 "the best point reached; gap_ bounds the distance of the fit there from its optimum.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
         n = len(family.names)
         held = [i for i in result.held if i >= n or not family.is_answer(i, result.at_bounds[i])]
@@ -196,7 +196,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
                 f"{type(self).__name__} ended with {each}, and the evidence still rises beyond it: the value is set "
                 f"by the bound, not by the data. {self._widening(held, len(family.names))}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
 
     def _widening(self, held: list[int], n_family: int) -> str:
@@ -386,7 +386,7 @@ def weights_of(sample_weight: ArrayLike, X: Any) -> np.ndarray | None:
             f"sample_weight sums to 1, and weights say how often a row was seen: they are multiplied by {n}, the "
             "number of rows of weight above 0.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
         return n * out
     return out

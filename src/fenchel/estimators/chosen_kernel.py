@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import CompoundKernel
 
-from ..checks import problem
+from ..checks import callers_line, problem
 from ..files import searched
 from ..hyperparameters import Evidence
 from ..hyperparameters.gaussian_rows import quick_climb
@@ -246,5 +246,5 @@ def warn_unrelated(where: str, kernel: Any, X: np.ndarray, given: bool = True) -
             f"{where}: under {kernel} no row is related to any other (correlations below "
             f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. {advice}",
             UserWarning,
-            stacklevel=4,
+            stacklevel=callers_line(),
         )

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import first_value, numeric, problem, vector
+from ..checks import callers_line, first_value, numeric, problem, vector
 from ..distributed.row_sums import ValueCounts
 from ..files import stated
 from ..inputs.observations import Target, announce_missing, known
@@ -192,7 +192,7 @@ def read_counts(where: str, y: ArrayLike, exposure: ArrayLike | None, weights: A
             f"{where}: y is not whole numbers everywhere; it is taken as a quasi-Poisson target, so elbo_ does not "
             "bound the log probability of the data.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
     likelihood = Poisson(None if exposure is None else vector(where, "exposure", exposure, y.shape[0]), integer=integer)
     return Target(where, likelihood, y, likelihood.level(y, weights))

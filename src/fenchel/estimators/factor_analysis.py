@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import as_pandas, choice, count, numeric, problem, refuse_device
+from ..checks import as_pandas, callers_line, choice, count, numeric, problem, refuse_device
 from ..distributed import is_dask
 from ..factors.columns import Column, FactorTable, is_softmax, read
 from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
@@ -225,7 +225,7 @@ class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin,
                 f"{name} did not converge: {result.status}. What is kept is the best point reached; raise max_iter "
                 f"(now {self.max_iter}), or a strength above {self.strength_:.3g} makes the problem easier.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=callers_line(),
             )
         return self
 

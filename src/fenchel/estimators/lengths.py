@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from ..checks import problem
+from ..checks import callers_line, problem
 from ..hyperparameters import Evidence, Family
 from ..hyperparameters.kernel_choice import KernelShape
 from ..inputs.observations import Target
@@ -77,7 +77,7 @@ def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "k
         f"{where}: {size} (of {available / 2**30:.1f} there) and roughly {in_words(seconds)} on this machine as it is "
         f"now, for some {fits:.0f} Newton iterations; progress=True shows them. {advice}",
         UserWarning,
-        stacklevel=4,
+        stacklevel=callers_line(),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import problem
+from ..checks import callers_line, problem
 from . import archive
 from .encoding import Decoder, Encoder
 from .statements import statement_of
@@ -119,7 +119,7 @@ def _announce(path: str | Path, wrote: dict[str, Any]) -> None:
             warnings.warn(
                 f"load: {path} was written with {name} {theirs[:20]}, and this is {mine}: what it answers may differ.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=callers_line(),
             )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import finite, numeric, problem, vector
+from ..checks import callers_line, finite, numeric, problem, vector
 from ..hyperparameters.base import Summand, offset_at
 from ..inputs.fixed_columns import Columns
 from ..linalg.arrays import ArrayLike
@@ -279,7 +279,7 @@ def stack(
     if columns is None:
         columns = Columns.of("stack", X, headers, w, intercept)
         for sentence in columns.complaints():
-            warnings.warn(f"stack: {sentence}.", UserWarning, stacklevel=2)
+            warnings.warn(f"stack: {sentence}.", UserWarning, stacklevel=callers_line())
     return StackedField(parts, X, columns, intercept, fixed_variance, names, offset)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Refusal, count, numeric, problem, scalar
+from ..checks import Refusal, callers_line, count, numeric, problem, scalar
 from ..corrections.corrected import correct
 from ..files import searched, stated
 from ..likelihoods.base import Likelihood
@@ -175,7 +175,7 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
         return best
     out, correction = best, correct(best.solution, rough=True)
     if not correction.nearer:
-        warnings.warn(f"learn: {doubt_of(correction)}.", stacklevel=3)
+        warnings.warn(f"learn: {doubt_of(correction)}.", stacklevel=callers_line())
         best.doubt = doubt_of(correction)
         return best
     for _ in range(MOST_ROUNDS if abs(correction.log_evidence - correction.elbo) > NEGLIGIBLE else 0):
@@ -193,7 +193,7 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
     out.n_newton, out.maximises, out.correction = best.n_newton + evidence.n_newton, "corrected", correction
     out.doubt = doubt_of(correction)
     if out.doubt:
-        warnings.warn(f"learn: {out.doubt}.", stacklevel=3)
+        warnings.warn(f"learn: {out.doubt}.", stacklevel=callers_line())
     return out
 
 

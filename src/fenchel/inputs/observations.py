@@ -223,7 +223,7 @@ def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any
             warnings.warn(
                 f"{where}: fit was given {key}, score was not: {taken}; pass {key}=...",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
 
 

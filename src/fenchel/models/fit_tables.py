@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ..checks import callers_line
 from ..files import stated
 from ..hyperparameters.base import Learned
 from ..hyperparameters.integration import Integrated, integrate
@@ -199,11 +200,11 @@ class FitTables:
             return self
         if self.integrated is not None:
             if self.integrated.evidence != "corrected":
-                warnings.warn(f"corrected: Gaussian given theta: {self.integrated.status}.", stacklevel=2)
+                warnings.warn(f"corrected: Gaussian given theta: {self.integrated.status}.", stacklevel=callers_line())
             return self
         answers = self.solution.corrected()
         if not answers.marginals_trusted:
-            warnings.warn(f"corrected: {answers.status}.", UserWarning, stacklevel=2)
+            warnings.warn(f"corrected: {answers.status}.", UserWarning, stacklevel=callers_line())
         return type(self)(self.model, self.found, answers=answers, at_theta=self.at_theta, engine=self.engine)
 
     # -- tables ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from .. import gmrf
-from ..checks import Refusal, numeric, problem
+from ..checks import Refusal, callers_line, numeric, problem
 from ..gmrf import MarkovField
 from ..gmrf.space import as_adjacency, counted, edge_tuples, laplacian, scaled_icar
 from ..hyperparameters.shares import CovarianceShare, PCShare, PrecisionShare, Spectrum
@@ -264,7 +264,7 @@ def _warn_of_strangers(where: str, name: Hashable, own: list[Any], known: set[An
             f"{where}: the graph of {name!r} names {shown(strangers)} only beside others, and the data do not. If "
             f"it is no misspelling of another region, levels={{{name!r}: [...]}} with every region says so."
         )
-        warnings.warn(message, UserWarning, stacklevel=2)
+        warnings.warn(message, UserWarning, stacklevel=callers_line())
 
 
 def counted_from_one(name: Hashable, column: DataColumn, n: int) -> None:
@@ -279,4 +279,4 @@ def counted_from_one(name: Hashable, column: DataColumn, n: int) -> None:
             column.where, what, f"ids that say whether {n} nodes are counted from 0 or from 1", f"Say it: {ways}."
         )
     message = f"{column.where}: {what}: they are taken as counted from 0. To say how they are counted, {ways}."
-    warnings.warn(message, UserWarning, stacklevel=2)
+    warnings.warn(message, UserWarning, stacklevel=callers_line())
