@@ -152,6 +152,20 @@ def test_as_many_points_as_rows_and_more():
     assert few.approximation_["n_inducing"].max() <= 6
 
 
+def test_an_interrupted_search_leaves_the_last_fit(monkeypatch):
+    """The interrupt carries what its tasks have finished, which is no fit."""
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    model = GaussianProcessRegressor(KERNEL).fit(X, REAL)
+    before = model.predict(X[:3])
+    monkeypatch.setattr("fenchel.hyperparameters.learning._searched", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X + 1.0, -REAL)
+    np.testing.assert_array_equal(model.predict(X[:3]), before)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
