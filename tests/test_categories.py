@@ -57,6 +57,14 @@ def test_kernels_keep_scikit_learns_contract(name):
         np.testing.assert_allclose(tensor[:, :, i], slope, atol=1e-7)
 
 
+def test_a_power_of_an_effect_in_scikit_learn():
+    """``Exponentiation`` writes into the slopes of its kernel."""
+    K, tensor = (LevelEffect(2.0) ** 2)(CODES[:, 1:2], eval_gradient=True)
+    same = CODES[:, 1:2] == CODES[:, 1]
+    np.testing.assert_array_equal(K, 4.0 * same)
+    np.testing.assert_array_equal(tensor[:, :, 0], 8.0 * same)
+
+
 def test_composed_kernels_are_evaluated_and_contracted():
     kernel = OnColumns(2.0 * RBF([1.0, 2.0]), [0, 3]) * OnColumns(Exchangeable([0.5, 1.0]), [1, 2])
     kernel = kernel + OnColumns(LevelEffect(1.5), [1]) + WhiteKernel(0.1)

@@ -172,7 +172,7 @@ class LevelEffect(StatedEstimator, StationaryKernelMixin, Kernel):
         K = float(self.variance) * np.all(_same(X, Y, eval_gradient), axis=2)
         if not eval_gradient:
             return K
-        return K, np.empty((*K.shape, 0)) if self.hyperparameter_variance.fixed else K[:, :, None]
+        return K, np.empty((*K.shape, 0)) if self.hyperparameter_variance.fixed else K[:, :, None].copy()
 
     def diag(self, X: ArrayLike) -> np.ndarray:
         return np.full(np.atleast_2d(X).shape[0], float(self.variance))
