@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import fenchel
 from fenchel.category_kernels import Exchangeable, LevelEffect, OnColumns
+from fenchel.cross_kernels import cross, cross_slopes
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
 from fenchel.kernels import contract, diagonal, evaluate, is_covariance
 
@@ -63,6 +64,15 @@ def test_a_power_of_an_effect_in_scikit_learn():
     same = CODES[:, 1:2] == CODES[:, 1]
     np.testing.assert_array_equal(K, 4.0 * same)
     np.testing.assert_array_equal(tensor[:, :, 0], 8.0 * same)
+
+
+def test_small_sets_side_by_side():
+    kernel = OnColumns(RBF([1.0, 2.0]), [3, 0]) * OnColumns(Exchangeable([0.5, 0.9]), [1, 2])
+    kernel = kernel + OnColumns(LevelEffect(1.5), [1])
+    A, B, T = CODES[:12].reshape(3, 4, 4), CODES[12:27].reshape(3, 5, 4), np.random.default_rng(1).normal(size=(3, 4, 5))
+    np.testing.assert_allclose(cross(kernel, A, B), [kernel(a, b) for a, b in zip(A, B, strict=True)])
+    each = [cross_slopes(kernel, *parts) for parts in zip(A, B, T, strict=True)]
+    np.testing.assert_allclose(cross_slopes(kernel, A, B, T), np.sum(each, axis=0), atol=1e-12)
 
 
 def test_composed_kernels_are_evaluated_and_contracted():
