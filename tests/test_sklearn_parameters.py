@@ -137,6 +137,26 @@ def test_restarts_side_by_side(data):
     assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("several", [False, True])
+def test_a_function_as_optimizer_looks_beyond_double_precision(data, several):
+    """There the objective is infinite, as in scikit-learn."""
+    X, Y, _ = data
+    seen = []
+
+    def optimizer(obj_func, initial_theta, bounds):
+        seen.append(obj_func(bounds[:, 1])[0])
+        return initial_theta, obj_func(initial_theta)[0]
+
+    kernel = ConstantKernel() * RBF()
+    model = GaussianProcessRegressor(kernel, optimizer=optimizer, alpha=1e-12)
+    assert model.fit(X, Y if several else Y[:, 0]).kernel_ == kernel
+    assert seen == [np.inf]
+    wide = ConstantKernel(1.0, (1e-3, np.inf)) * RBF()
+    with pytest.raises(ValueError, match="n_restarts_optimizer = 1 requires that all bounds are finite"):
+        model.set_params(kernel=wide, n_restarts_optimizer=1).fit(X, Y if several else Y[:, 0])
+
+
 def test_a_function_as_optimizer(data):
     X, Y, _ = data
     calls = []
