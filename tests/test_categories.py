@@ -69,7 +69,8 @@ def test_a_power_of_an_effect_in_scikit_learn():
 def test_small_sets_side_by_side():
     kernel = OnColumns(RBF([1.0, 2.0]), [3, 0]) * OnColumns(Exchangeable([0.5, 0.9]), [1, 2])
     kernel = kernel + OnColumns(LevelEffect(1.5), [1])
-    A, B, T = CODES[:12].reshape(3, 4, 4), CODES[12:27].reshape(3, 5, 4), np.random.default_rng(1).normal(size=(3, 4, 5))
+    A, B = CODES[:12].reshape(3, 4, 4), CODES[12:27].reshape(3, 5, 4)
+    T = np.random.default_rng(1).normal(size=(3, 4, 5))
     np.testing.assert_allclose(cross(kernel, A, B), [kernel(a, b) for a, b in zip(A, B, strict=True)])
     each = [cross_slopes(kernel, *parts) for parts in zip(A, B, T, strict=True)]
     np.testing.assert_allclose(cross_slopes(kernel, A, B, T), np.sum(each, axis=0), atol=1e-12)
@@ -236,6 +237,8 @@ def test_what_levels_do_not_go_with():
         GaussianProcessRegressor().fit(FRAME, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="n_inducing is an array, and X has columns of levels"):
         GaussianProcessRegressor(approximation="inducing", n_inducing=np.zeros((3, 2))).fit(FRAME, Y)
+    with pytest.raises(ValueError, match=r"kernel = 1.* RBF.* every column of X holds levels; expected kernel=None"):
+        GaussianProcessRegressor(1.0 * RBF(1.0)).fit(FRAME[["g"]], Y)
     for X, kernel in ((FRAME, None), (FRAME[["g"]], None), (CODES[:, [0, 3]], OnColumns(RBF(1.0), [1]))):
         with pytest.raises(ValueError, match='"neighbours" with columns of levels or a kernel of some columns'):
             GaussianProcessRegressor(kernel, approximation="neighbours").fit(X, Y[: len(X)])
