@@ -226,6 +226,12 @@ def test_what_is_refused(given, frame, said):
         GaussianProcessRegressor(categorical_features=given).fit(frame, Y)
 
 
+@pytest.mark.parametrize("columns", [[True, False], ["x"], [2], [-1], [0.0]])
+def test_columns_of_a_kernel_are_numbers(columns):
+    with pytest.raises(ValueError, match=r"OnColumns: columns = .* of 2; expected numbers of columns"):
+        GaussianProcessRegressor(OnColumns(RBF(1.0), columns)).fit(CODES[:, :2], Y[:30])
+
+
 def test_levels_of_another_kind_are_not_new_ones():
     model = GaussianProcessRegressor(1.0 * RBF(1.0), optimizer=None, likelihood=fenchel.Gaussian(0.1)).fit(FRAME, Y)
     with pytest.raises(ValueError, match=r"X\['g'\] holds 0.0, and its levels in fit were \['a', 'b', 'c'\]"):

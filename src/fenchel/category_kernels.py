@@ -204,7 +204,11 @@ class OnColumns(StatedEstimator, Kernel):
 
     def part(self, X: Array) -> Array:
         """The columns of X that the kernel uses."""
-        return X[..., [int(c) for c in self.columns]]
+        columns = np.asarray(self.columns)
+        if columns.dtype.kind not in "iu" or not ((columns >= 0) & (columns < X.shape[-1])).all():
+            got = f"columns = {self.columns!r} of {X.shape[-1]}"
+            raise problem("OnColumns", got, "numbers of columns from 0, such as [0, 2]")
+        return X[..., columns.tolist()]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         out = {"kernel": self.kernel, "columns": self.columns}
@@ -247,7 +251,7 @@ class OnColumns(StatedEstimator, Kernel):
         return bool(self.kernel.is_stationary())
 
     def __repr__(self) -> str:
-        return f"OnColumns({self.kernel}, {[int(c) for c in self.columns]})"
+        return f"OnColumns({self.kernel}, {np.asarray(self.columns).tolist()})"
 
 
 @dataclass
