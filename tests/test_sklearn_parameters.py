@@ -174,6 +174,17 @@ def test_a_function_as_optimizer(data):
     assert GaussianProcessRegressor(KERNEL, optimizer=optimizer, alpha=0.1).fit(X, Y).outputs_
 
 
+def test_several_outputs_after_one(data):
+    """Nothing is left of the fit of one output, and the summary is of each."""
+    X, Y, _ = data
+    held = {"kernel": KERNEL, "alpha": 0.1, "optimizer": None}
+    model = GaussianProcessRegressor(**held, integrate=None).fit(X, Y[:, 0])
+    before, several = model.summary(), model.fit(X, Y).summary().splitlines()
+    assert several[0] == "output 0"
+    assert several.index("output 1") == len(before.splitlines()) + 2
+    assert set(vars(model)) == set(vars(GaussianProcessRegressor(**held).fit(X, Y)))
+
+
 def test_log_marginal_likelihood_overwrites_only_when_asked(data):
     X, Y, _ = data
     model = GaussianProcessRegressor(KERNEL).fit(X, Y[:, 0])

@@ -190,6 +190,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     def summary(self) -> str:
         """A text summary of the fit: its certificate, and the error of the approximation if there is one."""
         check_is_fitted(self)
+        if self.outputs_ is not None:
+            return "\n\n".join(f"output {j}\n{one.summary()}" for j, one in enumerate(self.outputs_))
         lines = [f"  {'approximation':<22}{line}" for line in self._latent.sentences()]
         chosen = [f"Approximated by {self._latent.reason}"] if self._latent.reason else []
         return "\n".join([*chosen, self.solution_.summary(), *lines])
