@@ -162,7 +162,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         self.integrated_ = None
         if result.theta.size == len(family.names):  # the parameters of the likelihood were not learned
             target, own = replace(target, likelihood=result.likelihood), False
-        if learned and method is not None:
+        if learned and method is not None and latent.interrupt is None:
             self.integrated_ = integrated(target, family, result, weights, own, method, self.n_jobs)
             self.gap_, self.converged_ = self.integrated_.gap, self.integrated_.converged
 

@@ -71,7 +71,6 @@ class KernelLatent(Latent):
     approximates: ClassVar[bool] = False
     is_trial: ClassVar[bool] = False  # whether another approximation may follow
     reason: str = ""  # why approximation="auto" chose this approximation
-    interrupt: KeyboardInterrupt | None = None  # the interrupt that ended the fit, whose best result is kept
 
     @property
     def approximation_loss(self) -> float:
