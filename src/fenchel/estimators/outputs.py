@@ -233,7 +233,7 @@ def _keep(
 ) -> None:
     """Fit each output at the learned kernel and noise, and set the fitted attributes."""
     for name in ("solution_", "integrated_", "_target", "_fitted", "_weights", "_trend_moments", "_units", "_shift"):
-        vars(model).pop(name, None)  # of an earlier fit of one output
+        model.__dict__.pop(name, None)  # of an earlier fit of one output
     model.kernel_, model.theta_ = kernel, theta
     learned = theta.size > kernel.n_dims
     variance = float(np.exp(theta[-1])) if learned else None
