@@ -186,3 +186,14 @@ def test_points_that_are_none(given, said):
 def test_rows_that_share_nothing_are_said_for_a_chosen_kernel_too():
     with pytest.warns(UserWarning, match="The evidence found nothing in y"):
         warn_unrelated("model", RBF(1e-3), X, given=False)
+
+
+@pytest.mark.parametrize("make", [GaussianProcessRegressor, GaussianProcessClassifier])
+def test_rows_of_weight_0_are_not_scored(make):
+    held = {"alpha": 0.1} if make is GaussianProcessRegressor else {}
+    y = REAL if held else LABELS
+    model = make(KERNEL, optimizer=None, **held).fit(X, y)
+    some = np.arange(60) < 20
+    assert model.score(X, y, sample_weight=2.0 * some) == pytest.approx(model.score(X[:20], y[:20]))
+    with pytest.raises(ValueError, match="every y is NaN or has weight 0"):
+        model.score(X, y, sample_weight=np.zeros(60))
