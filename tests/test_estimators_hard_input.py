@@ -197,3 +197,13 @@ def test_rows_of_weight_0_are_not_scored(make):
     assert model.score(X, y, sample_weight=2.0 * some) == pytest.approx(model.score(X[:20], y[:20]))
     with pytest.raises(ValueError, match="every y is NaN or has weight 0"):
         model.score(X, y, sample_weight=np.zeros(60))
+
+
+def test_labels_of_several_kinds_and_numbers_of_draws():
+    mixed = np.array([1 if one else "b" for one in LABELS], dtype=object)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        GaussianProcessClassifier(KERNEL).fit(X, mixed)
+    model = GaussianProcessClassifier(KERNEL, optimizer=None).fit(X, LABELS)
+    for size in (2.7, 0, "two"):
+        with pytest.raises(ValueError, match=f"GaussianProcessClassifier: n_samples = {size!r}; expected an integer"):
+            model.sample_y(X, size)
