@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from fenchel import GaussianProcessClassifier, GaussianProcessRegressor
+from fenchel import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
 from fenchel.estimators.chosen_kernel import warn_unrelated
 
 RNG = np.random.default_rng(0)
@@ -207,3 +207,13 @@ def test_labels_of_several_kinds_and_numbers_of_draws():
     for size in (2.7, 0, "two"):
         with pytest.raises(ValueError, match=f"GaussianProcessClassifier: n_samples = {size!r}; expected an integer"):
             model.sample_y(X, size)
+
+
+def test_arrays_that_are_changed_after_a_fit():
+    """As with scikit-learn, a fit has copies: the evidence at another theta is that of the rows that were fitted."""
+    y, exposure, weights = np.arange(60.0) % 4, np.linspace(1.0, 2.0, 60), np.linspace(0.5, 1.5, 60)
+    model = GaussianProcessPoissonRegressor(KERNEL, optimizer=None).fit(X, y, exposure, weights)
+    before = model.log_marginal_likelihood(model.theta_ + 0.1)
+    for changed in (y, exposure, weights):
+        changed *= 2.0
+    assert model.log_marginal_likelihood(model.theta_ + 0.1) == before

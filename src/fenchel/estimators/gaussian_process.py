@@ -72,6 +72,10 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
         check_points(name, self.n_inducing, self.loss, X.shape[1], self._levels is not None)
         self.X_train_ = np.array(X) if self.copy_X_train else X
+        if self.copy_X_train:  # and of all else that is known of the rows
+            rows = target.likelihood.take(np.arange(len(X)))
+            target = replace(target, y=np.array(target.y), likelihood=rows)
+            weights = None if weights is None else np.array(weights)
         process, kernel = self._process(self.X_train_, target, weights)
         latent, said = process, list[Any]()
         for latent in approximations(self, process):
@@ -319,7 +323,7 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     warm_start : bool, default False
         Start the next ``fit`` at the kernel of the last one.
     copy_X_train : bool, default True
-        Whether ``X_train_`` is a copy of X.
+        Whether ``X_train_`` is a copy of X; y, weights and exposures are copied with it.
     tol : float, default 1e-10
         Relative duality gap at which every fit ends.
     random_state : int, RandomState or None
