@@ -94,8 +94,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self._reported(latent, kernel)
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
-        beside = latent.slopes is not None and self.optimizer is not None  # a trend, which may leave nothing to learn
-        if not beside and self._levels is None:  # levels may be unrelated
+        has_trend = latent.slopes is not None and self.optimizer is not None  # which may leave nothing to learn
+        if not has_trend and self._levels is None:  # levels may be unrelated
             warn_unrelated(name, self.kernel_, self.X_train_, self.kernel is not None)
         return self
 
