@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import fenchel
 from fenchel.category_kernels import Exchangeable, LevelEffect, OnColumns
+from fenchel.cross_kernels import cross, cross_slopes
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
 from fenchel.kernels import contract, diagonal, evaluate, is_covariance
 
@@ -55,6 +56,24 @@ def test_kernels_keep_scikit_learns_contract(name):
         farther = kernel.clone_with_theta(kernel.theta - 2 * step)(CODES)
         slope = (3.0 * K - 4.0 * below + farther) / 2e-6  # one-sided: a share ends at 1
         np.testing.assert_allclose(tensor[:, :, i], slope, atol=1e-7)
+
+
+def test_a_power_of_an_effect_in_scikit_learn():
+    """``Exponentiation`` writes into the slopes of its kernel."""
+    K, tensor = (LevelEffect(2.0) ** 2)(CODES[:, 1:2], eval_gradient=True)
+    same = CODES[:, 1:2] == CODES[:, 1]
+    np.testing.assert_array_equal(K, 4.0 * same)
+    np.testing.assert_array_equal(tensor[:, :, 0], 8.0 * same)
+
+
+def test_small_sets_side_by_side():
+    kernel = OnColumns(RBF([1.0, 2.0]), [3, 0]) * OnColumns(Exchangeable([0.5, 0.9]), [1, 2])
+    kernel = kernel + OnColumns(LevelEffect(1.5), [1])
+    A, B = CODES[:12].reshape(3, 4, 4), CODES[12:27].reshape(3, 5, 4)
+    T = np.random.default_rng(1).normal(size=(3, 4, 5))
+    np.testing.assert_allclose(cross(kernel, A, B), [kernel(a, b) for a, b in zip(A, B, strict=True)])
+    each = [cross_slopes(kernel, *parts) for parts in zip(A, B, T, strict=True)]
+    np.testing.assert_allclose(cross_slopes(kernel, A, B, T), np.sum(each, axis=0), atol=1e-12)
 
 
 def test_composed_kernels_are_evaluated_and_contracted():
@@ -207,6 +226,12 @@ def test_what_is_refused(given, frame, said):
         GaussianProcessRegressor(categorical_features=given).fit(frame, Y)
 
 
+@pytest.mark.parametrize("columns", [[True, False], ["x"], [2], [-1], [0.0]])
+def test_columns_of_a_kernel_are_numbers(columns):
+    with pytest.raises(ValueError, match=r"OnColumns: columns = .* of 2; expected numbers of columns"):
+        GaussianProcessRegressor(OnColumns(RBF(1.0), columns)).fit(CODES[:, :2], Y[:30])
+
+
 def test_levels_of_another_kind_are_not_new_ones():
     model = GaussianProcessRegressor(1.0 * RBF(1.0), optimizer=None, likelihood=fenchel.Gaussian(0.1)).fit(FRAME, Y)
     with pytest.raises(ValueError, match=r"X\['g'\] holds 0.0, and its levels in fit were \['a', 'b', 'c'\]"):
@@ -218,6 +243,8 @@ def test_what_levels_do_not_go_with():
         GaussianProcessRegressor().fit(FRAME, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="n_inducing is an array, and X has columns of levels"):
         GaussianProcessRegressor(approximation="inducing", n_inducing=np.zeros((3, 2))).fit(FRAME, Y)
+    with pytest.raises(ValueError, match=r"kernel = 1.* RBF.* every column of X holds levels; expected kernel=None"):
+        GaussianProcessRegressor(1.0 * RBF(1.0)).fit(FRAME[["g"]], Y)
     for X, kernel in ((FRAME, None), (FRAME[["g"]], None), (CODES[:, [0, 3]], OnColumns(RBF(1.0), [1]))):
         with pytest.raises(ValueError, match='"neighbours" with columns of levels or a kernel of some columns'):
             GaussianProcessRegressor(kernel, approximation="neighbours").fit(X, Y[: len(X)])

@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from fenchel import GaussianProcessClassifier, GaussianProcessRegressor
+from fenchel import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
 from fenchel.estimators.chosen_kernel import warn_unrelated
 
 RNG = np.random.default_rng(0)
@@ -152,6 +152,20 @@ def test_as_many_points_as_rows_and_more():
     assert few.approximation_["n_inducing"].max() <= 6
 
 
+def test_an_interrupted_search_leaves_the_last_fit(monkeypatch):
+    """The interrupt carries what its tasks have finished, which is no fit."""
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    model = GaussianProcessRegressor(KERNEL).fit(X, REAL)
+    before = model.predict(X[:3])
+    monkeypatch.setattr("fenchel.hyperparameters.learning._searched", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X + 1.0, -REAL)
+    np.testing.assert_array_equal(model.predict(X[:3]), before)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -172,3 +186,34 @@ def test_points_that_are_none(given, said):
 def test_rows_that_share_nothing_are_said_for_a_chosen_kernel_too():
     with pytest.warns(UserWarning, match="The evidence found nothing in y"):
         warn_unrelated("model", RBF(1e-3), X, given=False)
+
+
+@pytest.mark.parametrize("make", [GaussianProcessRegressor, GaussianProcessClassifier])
+def test_rows_of_weight_0_are_not_scored(make):
+    held = {"alpha": 0.1} if make is GaussianProcessRegressor else {}
+    y = REAL if held else LABELS
+    model = make(KERNEL, optimizer=None, **held).fit(X, y)
+    some = np.arange(60) < 20
+    assert model.score(X, y, sample_weight=2.0 * some) == pytest.approx(model.score(X[:20], y[:20]))
+    with pytest.raises(ValueError, match="every y is NaN or has weight 0"):
+        model.score(X, y, sample_weight=np.zeros(60))
+
+
+def test_labels_of_several_kinds_and_numbers_of_draws():
+    mixed = np.array([1 if one else "b" for one in LABELS], dtype=object)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        GaussianProcessClassifier(KERNEL).fit(X, mixed)
+    model = GaussianProcessClassifier(KERNEL, optimizer=None).fit(X, LABELS)
+    for size in (2.7, 0, "two"):
+        with pytest.raises(ValueError, match=f"GaussianProcessClassifier: n_samples = {size!r}; expected an integer"):
+            model.sample_y(X, size)
+
+
+def test_arrays_that_are_changed_after_a_fit():
+    """As with scikit-learn, a fit has copies: the evidence at another theta is that of the rows that were fitted."""
+    y, exposure, weights = np.arange(60.0) % 4, np.linspace(1.0, 2.0, 60), np.linspace(0.5, 1.5, 60)
+    model = GaussianProcessPoissonRegressor(KERNEL, optimizer=None).fit(X, y, exposure, weights)
+    before = model.log_marginal_likelihood(model.theta_ + 0.1)
+    for changed in (y, exposure, weights):
+        changed *= 2.0
+    assert model.log_marginal_likelihood(model.theta_ + 0.1) == before

@@ -160,6 +160,7 @@ CASES = {
     "EXACT_CLASSES": (classes, 10, 10**6, 5e-2),
     "EXACT_SOFTMAX_WEIGHTS": (softmax, 1, 1000, 5e-2),
     "EXACT_SOFTMAX_ROWS": (softmax, 1, 10**6, 5e-2),
+    "EXACT_SOFTMAX_CLASSES": (softmax, 2, 100, 5e-2),
     "SAMPLED_TABLE": (factors, 100, 1000, 1e-5),
     "VECCHIA_KNOTS": (process, 100, 1000, 5e-2),
     "AFFORDED_FITS": (dial, 0.0, 100.0, 1e-2),

@@ -6,7 +6,8 @@ from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process import GaussianProcessRegressor as Theirs
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from fenchel import BernoulliLogit, Gaussian
+from fenchel import BernoulliLogit, Gaussian, GaussianProcessRegressor
+from fenchel.category_kernels import Exchangeable, OnColumns
 from fenchel.hyperparameters import Evidence, KernelCovariance, learn
 from fenchel.hyperparameters.gaussian_rows import GaussianRows, climb, gaussian_rows, highest, quick_climb, quick_start
 from fenchel.hyperparameters.search import Search
@@ -53,6 +54,18 @@ def test_the_curvature_is_near_that_of_differences_at_the_top():
     bent = np.array([(rows.at(top.theta - s).gradient - rows.at(top.theta + s).gradient) / 2e-4 for s in steps])
     sizes = np.linalg.eigvals(np.linalg.solve(bent, rows.curvature(top))).real
     assert 0.3 < sizes.min() <= sizes.max() < 3.0
+
+
+def test_a_kernel_is_not_asked_for_beyond_its_bounds():
+    """A share of 1 is the most there is: nothing in common between levels."""
+    codes = np.column_stack([X[:, 0], np.arange(40) % 3])
+    kernel = OnColumns(1.0 * RBF(0.8), [0]) * OnColumns(Exchangeable(1.0), [1])
+    family = KernelCovariance(kernel, codes)
+    rows = GaussianRows(Evidence(Gaussian(0.1), family, Y[:, 0]), family, Y)
+    inside = np.array([0.0, 0.0, -1e-4, 0.0])
+    at, near = (rows.curvature(rows.at(rows.evidence.start + step)) for step in (0.0, inside))
+    np.testing.assert_allclose(at, near, rtol=0.01)
+    assert GaussianProcessRegressor(kernel).fit(codes, Y).converged_
 
 
 def test_it_ends_where_the_search_with_fits_ends():

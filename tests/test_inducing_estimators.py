@@ -106,7 +106,8 @@ def test_restarts_that_are_not_used_are_said():
         model.fit(X, y)
 
 
-def test_an_interrupt_leaves_a_model_that_predicts(monkeypatch):
+@pytest.mark.parametrize("integrate", [None, True])
+def test_an_interrupt_leaves_a_model_that_predicts(integrate, monkeypatch):
     from fenchel.hyperparameters import inducing_learning
 
     def interrupted(*args, **options):
@@ -114,9 +115,10 @@ def test_an_interrupt_leaves_a_model_that_predicts(monkeypatch):
 
     monkeypatch.setattr(inducing_learning, "approximation_loss", interrupted)
     make, y, predicted = CASES["labels"]
-    model = make(KERNEL, approximation="inducing", n_inducing=20)
+    model = make(KERNEL, approximation="inducing", n_inducing=20, integrate=integrate)
     with pytest.raises(KeyboardInterrupt, match="the best fit so far is kept"):
         model.fit(X, y)
+    assert model.integrated_ is None  # which would take several fits more
     assert np.isfinite(predicted(model)).all()
     assert model.approximation_loss_ == np.inf
     assert "interrupted" in model.summary()

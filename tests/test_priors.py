@@ -1,5 +1,8 @@
 """The contract of a prior: every answer of a factorisation against dense linear algebra written out in full."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -40,6 +43,20 @@ def full_S(bound):
     n, C = bound.n_observations, bound.n_predictors
     unit = np.eye(n * C).reshape(n * C, n, C)
     return np.stack([bound.apply(e).ravel() for e in unit], axis=1)
+
+
+@every_prior
+def test_a_fit_is_freed_at_once(prior, C, coupled):
+    """A cycle of references would keep the rows of every theta until the garbage collector runs."""
+    likelihood = Poisson() if C == 1 else MultinomialLogit(3, reference=None, bound="exact")
+    fit = fenchel.infer(likelihood, prior, np.arange(N) % 3)
+    predictors = weakref.ref(fit.posterior.predictors)
+    gc.disable()
+    try:
+        del fit
+        assert predictors() is None
+    finally:
+        gc.enable()
 
 
 def random_system(rng, n, C, coupled, layout=None):

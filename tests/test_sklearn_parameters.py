@@ -137,6 +137,26 @@ def test_restarts_side_by_side(data):
     assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("several", [False, True])
+def test_a_function_as_optimizer_looks_beyond_double_precision(data, several):
+    """There the objective is infinite, as in scikit-learn."""
+    X, Y, _ = data
+    seen = []
+
+    def optimizer(obj_func, initial_theta, bounds):
+        seen.append(obj_func(bounds[:, 1])[0])
+        return initial_theta, obj_func(initial_theta)[0]
+
+    kernel = ConstantKernel() * RBF()
+    model = GaussianProcessRegressor(kernel, optimizer=optimizer, alpha=1e-12)
+    assert model.fit(X, Y if several else Y[:, 0]).kernel_ == kernel
+    assert seen == [np.inf]
+    wide = ConstantKernel(1.0, (1e-3, np.inf)) * RBF()
+    with pytest.raises(ValueError, match="n_restarts_optimizer = 1 requires that all bounds are finite"):
+        model.set_params(kernel=wide, n_restarts_optimizer=1).fit(X, Y if several else Y[:, 0])
+
+
 def test_a_function_as_optimizer(data):
     X, Y, _ = data
     calls = []
@@ -152,6 +172,17 @@ def test_a_function_as_optimizer(data):
         np.r_[KERNEL.theta, model.theta_[-1]]
     )
     assert GaussianProcessRegressor(KERNEL, optimizer=optimizer, alpha=0.1).fit(X, Y).outputs_
+
+
+def test_several_outputs_after_one(data):
+    """Nothing is left of the fit of one output, and the summary is of each."""
+    X, Y, _ = data
+    held = {"kernel": KERNEL, "alpha": 0.1, "optimizer": None}
+    model = GaussianProcessRegressor(**held, integrate=None).fit(X, Y[:, 0])
+    before, several = model.summary(), model.fit(X, Y).summary().splitlines()
+    assert several[0] == "output 0"
+    assert several.index("output 1") == len(before.splitlines()) + 2
+    assert set(vars(model)) == set(vars(GaussianProcessRegressor(**held).fit(X, Y)))
 
 
 def test_log_marginal_likelihood_overwrites_only_when_asked(data):

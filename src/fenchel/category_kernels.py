@@ -45,12 +45,12 @@ def _same(X: ArrayLike, Y: Any, eval_gradient: bool) -> np.ndarray:
 
 
 def _agree(X: Array, Z: Array, d: int) -> Array:
-    """Whether rows agree in one column (n, m), in any array library."""
-    return X[:, d][:, None] == Z[:, d][None, :]
+    """Whether rows agree in one column (..., n, m), in any array library."""
+    return X[..., d][..., :, None] == Z[..., d][..., None, :]
 
 
 def _ones(X: Array, Z: Array) -> Array:
-    return 1.0 + 0.0 * (X[:, 0][:, None] * Z[:, 0][None, :])
+    return 1.0 + 0.0 * (X[..., 0][..., :, None] * Z[..., 0][..., None, :])
 
 
 class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin, Kernel):
@@ -97,7 +97,7 @@ class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin
     def cross(self, X: Array, Z: Array, but: int | None = None) -> Array:
         """k(x_i, z_j) in any array library, leaving out column ``but``."""
         out = _ones(X, Z)
-        for d, share in enumerate(self.shares(X.shape[1])):
+        for d, share in enumerate(self.shares(X.shape[-1])):
             if d != but:
                 out *= namespace(X).where(_agree(X, Z, d), 0.0 * out + 1.0, 0.0 * out + (1.0 - float(share)))
         return out
@@ -107,7 +107,7 @@ class Exchangeable(StatedEstimator, StationaryKernelMixin, NormalizedKernelMixin
         if self.hyperparameter_own_share.fixed:
             return []
         each, xp = [], namespace(X)
-        for d, share in enumerate(self.shares(X.shape[1])):
+        for d, share in enumerate(self.shares(X.shape[-1])):
             differs = xp.where(_agree(X, Z, d), 0.0 * T, T)
             each.append(-float(share) * float(xp.sum(differs * self.cross(X, Z, d))))
         return each if self.anisotropic else [sum(each)]
@@ -156,7 +156,7 @@ class LevelEffect(StatedEstimator, StationaryKernelMixin, Kernel):
     def cross(self, X: Array, Z: Array) -> Array:
         """k(x_i, z_j) in any array library."""
         out = float(self.variance) * _ones(X, Z)
-        for d in range(X.shape[1]):
+        for d in range(X.shape[-1]):
             out = namespace(X).where(_agree(X, Z, d), out, 0.0 * out)
         return out
 
@@ -172,7 +172,7 @@ class LevelEffect(StatedEstimator, StationaryKernelMixin, Kernel):
         K = float(self.variance) * np.all(_same(X, Y, eval_gradient), axis=2)
         if not eval_gradient:
             return K
-        return K, np.empty((*K.shape, 0)) if self.hyperparameter_variance.fixed else K[:, :, None]
+        return K, np.empty((*K.shape, 0)) if self.hyperparameter_variance.fixed else K[:, :, None].copy()
 
     def diag(self, X: ArrayLike) -> np.ndarray:
         return np.full(np.atleast_2d(X).shape[0], float(self.variance))
@@ -204,7 +204,11 @@ class OnColumns(StatedEstimator, Kernel):
 
     def part(self, X: Array) -> Array:
         """The columns of X that the kernel uses."""
-        return X[:, [int(c) for c in self.columns]]
+        columns = np.asarray(self.columns)
+        if columns.dtype.kind not in "iu" or not ((columns >= 0) & (columns < X.shape[-1])).all():
+            got = f"columns = {self.columns!r} of {X.shape[-1]}"
+            raise problem("OnColumns", got, "numbers of columns from 0, such as [0, 2]")
+        return X[..., columns.tolist()]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         out = {"kernel": self.kernel, "columns": self.columns}
@@ -247,7 +251,7 @@ class OnColumns(StatedEstimator, Kernel):
         return bool(self.kernel.is_stationary())
 
     def __repr__(self) -> str:
-        return f"OnColumns({self.kernel}, {[int(c) for c in self.columns]})"
+        return f"OnColumns({self.kernel}, {np.asarray(self.columns).tolist()})"
 
 
 @dataclass

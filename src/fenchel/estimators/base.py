@@ -162,7 +162,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
         self.integrated_ = None
         if result.theta.size == len(family.names):  # the parameters of the likelihood were not learned
             target, own = replace(target, likelihood=result.likelihood), False
-        if learned and method is not None:
+        if learned and method is not None and latent.interrupt is None:
             self.integrated_ = integrated(target, family, result, weights, own, method, self.n_jobs)
             self.gap_, self.converged_ = self.integrated_.gap, self.integrated_.converged
 
@@ -339,11 +339,11 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             return score_partitions(self, X, y, sample_weight, rows)
         name, new = type(self).__name__, self._predictive(X, **rows)
         density = self._target.log_density(new, y)
-        seen = ~np.isnan(density)
+        weights = vector(name, "sample_weight", 1.0 if sample_weight is None else sample_weight, density.size)
+        seen = ~np.isnan(density) & (weights != 0.0)
         if not seen.any():
-            raise problem(name, "every y is NaN", "at least one observed row")
-        weights = None if sample_weight is None else vector(name, "sample_weight", sample_weight, density.size)[seen]
-        return float(np.average(density[seen], weights=weights))
+            raise problem(name, "every y is NaN or has weight 0", "at least one observed row")
+        return float(np.average(density[seen], weights=weights[seen]))
 
 
 NO_TARGET = "no_validation"  # scikit-learn's word for a call without y

@@ -48,7 +48,7 @@ class Categories:
         """X with the number of each level in its place: a data frame of a data frame, an array of an array."""
         table = _table_of(self.where, X)
         if len(table.names) <= max(self.places):
-            return X  # for others to say
+            return X  # the check of X refuses it
         frame = table.source.copy(deep=False)
         for place, levels in zip(self._places_in(table), self.levels, strict=True):
             codes = {level: float(i) for i, level in enumerate(levels)}

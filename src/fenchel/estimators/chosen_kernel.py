@@ -194,6 +194,9 @@ def _numbers(trials: KernelTrials) -> dict[str, Any]:
 
 def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> Any:
     """Check the user's kernel (or one for each function) against the columns of X, and return a copy."""
+    if not X.shape[1]:
+        got = f"kernel = {kernel!r} is one of numbers, and every column of X holds levels"
+        raise problem(where, got, "kernel=None, or kernels OnColumns")
     several: Any = kernel.kernels if is_compound(kernel) else kernel
     if type(several) in (list, tuple):
         if n_functions == 1 or len(several) != n_functions:

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, numeric, problem, refuse_device, unmasked
+from ..checks import choice, count, numeric, problem, refuse_device, unmasked
 from ..distributed.row_sums import ValueCounts
 from ..files import stated
 from ..inputs.observations import Target
@@ -62,6 +62,8 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             return self._fit_partitions(X, y, sample_weight, checkpoint)
         refuse_device(type(self).__name__, "y", y)
         X, y = validate_data(self, X, y, **self._accepted)
+        if y.dtype == object:  # labels that cannot be sorted
+            check_classification_targets(y)
         weights = class_weights(type(self).__name__, self.class_weight, y, weights_of(sample_weight, X))
         target = read_classes(type(self).__name__, y, self.bound, weights, self._is_joint(X, np.unique(y).size))
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
@@ -137,7 +139,8 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw labels (M, n_samples) from the predictive distribution of each row; rows are drawn independently."""
-        return self._predictive(X).draws(int(n_samples), generator(random_state))
+        size = count(type(self).__name__, "n_samples", n_samples, 1)
+        return self._predictive(X).draws(size, generator(random_state))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Mean log predictive probability of the labels y, in nats: 0 is perfect, larger is better.

@@ -72,6 +72,10 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
         check_points(name, self.n_inducing, self.loss, X.shape[1], self._levels is not None)
         self.X_train_ = np.array(X) if self.copy_X_train else X
+        if self.copy_X_train:  # and of all else that is known of the rows
+            rows = target.likelihood.take(np.arange(len(X)))
+            target = replace(target, y=np.array(target.y), likelihood=rows)
+            weights = None if weights is None else np.array(weights)
         process, kernel = self._process(self.X_train_, target, weights)
         latent, said = process, list[Any]()
         for latent in approximations(self, process):
@@ -90,8 +94,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self._reported(latent, kernel)
         if latent.interrupt is not None:
             raise latent.interrupt  # with the best fit so far in place
-        beside = latent.slopes is not None and self.optimizer is not None  # a trend, which may leave nothing to learn
-        if not beside and self._levels is None:  # levels may be unrelated
+        has_trend = latent.slopes is not None and self.optimizer is not None  # which may leave nothing to learn
+        if not has_trend and self._levels is None:  # levels may be unrelated
             warn_unrelated(name, self.kernel_, self.X_train_, self.kernel is not None)
         return self
 
@@ -190,6 +194,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
     def summary(self) -> str:
         """A text summary of the fit: its certificate, and the error of the approximation if there is one."""
         check_is_fitted(self)
+        if self.outputs_ is not None:
+            return "\n\n".join(f"output {j}\n{one.summary()}" for j, one in enumerate(self.outputs_))
         lines = [f"  {'approximation':<22}{line}" for line in self._latent.sentences()]
         chosen = [f"Approximated by {self._latent.reason}"] if self._latent.reason else []
         return "\n".join([*chosen, self.solution_.summary(), *lines])
@@ -317,7 +323,7 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
     warm_start : bool, default False
         Start the next ``fit`` at the kernel of the last one.
     copy_X_train : bool, default True
-        Whether ``X_train_`` is a copy of X.
+        Whether ``X_train_`` is a copy of X; y, weights and exposures are copied with it.
     tol : float, default 1e-10
         Relative duality gap at which every fit ends.
     random_state : int, RandomState or None

@@ -91,7 +91,7 @@ class InducingLatent(KernelLatent):
     def family(self) -> InducingCovariance:
         points = self.X[:1] if self.result is None else self.result.family.points
         return self.shrunk(
-            InducingCovariance(self.whole(self.kernel), self.inputs, points, **self.beside), self.centre_of_prior
+            InducingCovariance(self.whole(self.kernel), self.inputs, points, **self.mean_options), self.centre_of_prior
         )
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:

@@ -26,7 +26,7 @@ from .latent import Latent, with_prior
 from .outputs import learn_by_function
 
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # log noise above its lower bound at which it is fixed in turn
-_UNTOLD_NOISE = float(np.log(1e4))  # the same, below which rounding may prevent convergence
+_UNRESOLVED_NOISE = float(np.log(1e4))  # the same, below which rounding may prevent convergence
 _ROUNDING = 1e-9  # distance in log units from a bound below which noise ended there
 _BLOCK = 1 << 21  # entries of a block of the covariance of new rows with the training rows: 16 MiB
 _DEVICE_BLOCK = 1 << 26  # the same on a device
@@ -71,7 +71,6 @@ class KernelLatent(Latent):
     approximates: ClassVar[bool] = False
     is_trial: ClassVar[bool] = False  # whether another approximation may follow
     reason: str = ""  # why approximation="auto" chose this approximation
-    interrupt: KeyboardInterrupt | None = None  # the interrupt that ended the fit, whose best result is kept
 
     @property
     def approximation_loss(self) -> float:
@@ -95,7 +94,7 @@ class KernelLatent(Latent):
         return on_device(self.X, self.device)
 
     @property
-    def beside(self) -> dict[str, Any]:
+    def mean_options(self) -> dict[str, Any]:
         """Options of the family for mean, constant and slopes; the mean is an offset so that classes share a matrix."""
         mean = self.mean if callable(self.mean) else np.reshape(self.mean, (1, -1))
         return {"offset": mean, "level": self.level, "slopes": self.slopes, "centre": self.centre}
@@ -103,8 +102,8 @@ class KernelLatent(Latent):
     def family(self) -> Any:
         kernel = self.whole(self.kernel)
         if is_compound(kernel):
-            return self.shrunk(ClassKernels(kernel.kernels, self.inputs, **self.beside))
-        return self.shrunk(KernelCovariance(kernel, self.inputs, **self.beside))
+            return self.shrunk(ClassKernels(kernel.kernels, self.inputs, **self.mean_options))
+        return self.shrunk(KernelCovariance(kernel, self.inputs, **self.mean_options))
 
     def family_like(self, other: Family) -> Any:
         """The family with the prior of theta that another has."""
@@ -169,7 +168,7 @@ class KernelLatent(Latent):
         if not (own and noise.any()):
             return learned
         above = learned.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
-        if above[noise].min() > (_ROUNDING if learned.converged else _UNTOLD_NOISE):
+        if above[noise].min() > (_ROUNDING if learned.converged else _UNRESOLVED_NOISE):
             return learned
         best, latent = learned, self
         for level in _HELD_NOISE[-1:] if learned.converged else _HELD_NOISE:

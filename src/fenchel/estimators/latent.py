@@ -75,6 +75,7 @@ class Latent(ABC):
 
     in_partitions = False  # whether the rows of the fit are in Dask partitions, so that they cannot be saved
     reason: str = ""  # why approximation="auto" chose this approximation of the prior
+    interrupt: KeyboardInterrupt | None = None  # the interrupt that ended the fit, whose best result is kept
     roots: list[np.ndarray] | None = None  # T with T T' = Cov of the weights, if these alone suffice for prediction
 
     @abstractmethod

@@ -305,9 +305,9 @@ class BayesianLogisticRegression(LinearModel, Classification):
     bound : {"best", "exact", "tilted", "log-sum"}, default "best"
         Treatment of the likelihood. "exact": exact expectations, no bound. "tilted": the tightest convex bound, with
         standard deviations of each class as if the other classes were known. "log-sum": the bound of the paper.
-        "best" is "exact" for two classes, and for more if columns and intercept times classes are at most 300 and rows
-        times classes at most 10,000 (some ten seconds); else "tilted", and the variance of "ridge" is then learned by
-        Laplace's evidence, because the elbo of that bound would learn too small a one. For "ard", more than 3,000
+        "best" is "exact" for two classes, and for up to 15 if columns and intercept times classes are at most 300 and
+        rows times classes at most 10,000 (some ten seconds); else "tilted", and the variance of "ridge" is then learned
+        by Laplace's evidence, because the elbo of that bound would learn too small a one. For "ard", more than 3,000
         coefficients and Dask collections it is learned by the elbo all the same.
     variance_bounds : pair of float, default (1e-6, 1e6)
         Bounds of a learned variance.
@@ -353,7 +353,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
 
     def _is_joint(self, X: Any, n_classes: int) -> bool:
         coefficients = (X.shape[1] + bool(self.fit_intercept)) * n_classes
-        return coefficients <= gates.EXACT_SOFTMAX_WEIGHTS and X.shape[0] * n_classes <= gates.EXACT_SOFTMAX_ROWS
+        few = coefficients <= gates.EXACT_SOFTMAX_WEIGHTS and X.shape[0] * n_classes <= gates.EXACT_SOFTMAX_ROWS
+        return few and n_classes <= gates.EXACT_SOFTMAX_CLASSES
 
     def _by_mode(self, latent: WeightsLatent, target: Target) -> bool:
         likelihood = target.likelihood

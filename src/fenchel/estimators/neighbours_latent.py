@@ -90,7 +90,7 @@ class NeighboursLatent(KernelLatent):
     def _with_neighbours(self, m: int, lengths: np.ndarray) -> NeighbourCovariance:
         return cast(
             "NeighbourCovariance",
-            self.shrunk(NeighbourCovariance(self.kernel, self.X, m, lengths=lengths, **self.beside)),
+            self.shrunk(NeighbourCovariance(self.kernel, self.X, m, lengths=lengths, **self.mean_options)),
         )
 
     @cached_property

@@ -172,23 +172,37 @@ def _starts(model: GaussianProcessRegressor, evidence: Evidence) -> list[np.ndar
     """The theta of the kernel, and one draw within the bounds for each restart."""
     from .base import generator
 
-    n = count(type(model).__name__, "n_restarts_optimizer", model.n_restarts_optimizer)
-    low, high = evidence.bounds.T
-    if n and not np.isfinite(evidence.bounds).all():
+    where, bounds = type(model).__name__, evidence.bounds
+    n = count(where, "n_restarts_optimizer", model.n_restarts_optimizer)
+    return [evidence.start, *_drawn(where, n, generator(model.random_state) if n else None, bounds)]
+
+
+def _drawn(where: str, n: int, rng: Any, bounds: np.ndarray) -> Any:
+    """Random starts (n, n_theta) within the bounds."""
+    if n and not np.isfinite(bounds).all():
         got = f"n_restarts_optimizer = {n} requires that all bounds are finite"
-        raise problem(type(model).__name__, got, "finite bounds of the kernel")
-    drawn: Any = generator(model.random_state).uniform(low, high, size=(n, low.size)) if n else []
-    return [evidence.start, *drawn]
+        raise problem(where, got, "finite bounds of the kernel")
+    return rng.uniform(*bounds.T, (n, len(bounds))) if n else []
 
 
 def _searched(model: GaussianProcessRegressor, rows: GaussianRows, theta: np.ndarray) -> Any:
     """The end of a search from theta; None if the start overflows."""
-    if not callable(model.optimizer):
-        try:
-            return highest(rows, theta, _GTOL)
-        except ValueError:  # overflow in double precision
-            return None
-    return rows.at(own_optimizer(model.optimizer, lambda at: rows.at(at)[1:3], theta, rows.evidence.bounds))
+    own = callable(model.optimizer)
+    if own:
+        theta = own_optimizer(model.optimizer, lambda at: rows.at(at)[1:3], theta, rows.evidence.bounds)
+    try:
+        return rows.at(theta) if own else highest(rows, theta, _GTOL)
+    except ValueError:  # overflow in double precision
+        return None
+
+
+def _or_lowest(evidence: Any, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    """The evidence with its gradient; as in scikit-learn -inf and 0 where it overflows."""
+    try:
+        value, gradient = evidence(theta)
+    except ValueError:
+        return -np.inf, np.zeros(theta.size)
+    return value, gradient
 
 
 def own_optimizer(optimizer: Any, evidence: Any, theta: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -198,7 +212,7 @@ def own_optimizer(optimizer: Any, evidence: Any, theta: np.ndarray, bounds: np.n
     """
 
     def objective(at: Any, eval_gradient: bool = True) -> Any:
-        value, gradient = evidence(np.asarray(at, dtype=np.float64))
+        value, gradient = _or_lowest(evidence, np.asarray(at, dtype=np.float64))
         return (-value, -gradient) if eval_gradient else -value
 
     result = numeric("optimizer", "theta", optimizer(objective, theta, bounds=bounds)[0])
@@ -218,6 +232,8 @@ def _keep(
     sds: np.ndarray,
 ) -> None:
     """Fit each output at the learned kernel and noise, and set the fitted attributes."""
+    for name in ("solution_", "integrated_", "_target", "_fitted", "_weights", "_trend_moments", "_units", "_shift"):
+        model.__dict__.pop(name, None)  # of an earlier fit of one output
     model.kernel_, model.theta_ = kernel, theta
     learned = theta.size > kernel.n_dims
     variance = float(np.exp(theta[-1])) if learned else None
@@ -252,10 +268,10 @@ def learn_by_function(
     """Learn by the user's optimizer from each start, and fit at the best theta."""
     given = {name: options[name] for name in ("weights", "tol")}
     evidence = Evidence(target.likelihood, family, target.y, own=own, **given)
-    first, (low, high) = evidence.start if theta is None else theta, evidence.bounds.T
-    drawn = options["rng"].uniform(low, high, (options["n_restarts"], low.size)) if options["n_restarts"] else []
+    first = evidence.start if theta is None else theta
+    drawn = _drawn(target.where, options["n_restarts"], options["rng"], evidence.bounds)
     ends = [own_optimizer(optimizer, evidence, start, evidence.bounds) for start in (first, *drawn)]
-    best = max(ends, key=lambda end: evidence(end)[0])
+    best = max(ends, key=lambda end: _or_lowest(evidence, end)[0])
     return Search(evidence, 0, np.inf, None).run(best)
 
 

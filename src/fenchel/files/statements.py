@@ -218,7 +218,7 @@ def _kept_on_failure(estimator: Any) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if vars(error).get("finished") is None:
+        if not vars(type(error)).get("keeps_fit"):
             vars(estimator).clear()
             vars(estimator).update(before)
         raise

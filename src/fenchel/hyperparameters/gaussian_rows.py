@@ -133,7 +133,8 @@ class GaussianRows:
         """The average information (n_theta, n_theta)."""
         first, A, noise = place.theta[: self.n_family], place.A, self._noise(place.theta)[1]
         before = self.residuals - noise[:, None] * A  # K A
-        along = [(self.family.matrix(first + step) @ A - before) / STEP for step in STEP * np.eye(self.n_family)]
+        steps = np.diag(np.where(first + STEP > self.family.bounds[:, 1], -STEP, STEP))  # no kernel beyond its bounds
+        along = [(self.family.matrix(first + step) @ A - before) / step.sum() for step in steps]
         along += [noise[:, None] * A] if self.learns_noise else []
         white = np.stack([np.asarray(solve_lower(place.L, q)).ravel() for q in along])
         return np.asarray(0.5 * white @ white.T)

@@ -96,6 +96,8 @@ class InducingFit:
 class InterruptedLearning(KeyboardInterrupt):
     """An interrupt after something was learned: ``finished`` is the best fit so far."""
 
+    keeps_fit = True  # an estimator has that fit when this is raised
+
     def __init__(self, finished: InducingFit) -> None:
         super().__init__("interrupted; the best fit so far is kept")
         self.finished = finished

@@ -15,6 +15,7 @@ direction in two passes over X, and nothing is iterated.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -119,7 +120,7 @@ class WeightPredictors(LatentPredictors):
         given = made_once(Latents.whiten, self.latents, self.designs) if features is None else features
         self.features = list(given)
         self._seen: tuple[Any, list[Array]] = (None, [])
-        self._last: tuple[Array, WeightsFactor] | None = None  # a copy of lam, and the factor at it
+        self._last: tuple[Array, weakref.ref[WeightsFactor]] | None = None  # a copy of lam, and the factor at it
 
     @property
     def n_weights(self) -> int:
@@ -166,10 +167,12 @@ class WeightPredictors(LatentPredictors):
 
     def at(self, lam: Array) -> WeightsFactor:
         """The last factor again where lam is what it was, as in every step of Gaussian rows."""
-        if self._last is None or not bool(namespace(lam).all(self._last[0] == lam)):
-            self._last = None  # leaves before the next is made
-            self._last = 1.0 * lam, WeightsFactor(self, lam)
-        return self._last[1]
+        last = self._last
+        result = None if last is None or not bool(namespace(lam).all(last[0] == lam)) else last[1]()
+        if result is None:
+            result = WeightsFactor(self, lam)
+            self._last = 1.0 * lam, weakref.ref(result)  # it refers to these predictors, which would never be freed
+        return result
 
     def proves_definite(self, lam: Array) -> bool:
         lost = max(X.shape[1] * (X.shape[1] + X.shape[0] + 8.0) for X in self.features) * EPS
