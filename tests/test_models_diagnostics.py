@@ -431,6 +431,18 @@ def test_pictures_of_residuals(counts):
         fit.plot_residuals("map")
 
 
+def test_columns_that_are_called_as_pictures_and_tests_are_keep_their_own():
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.normal(size=(60, 3)), columns=["y", "fitted", "map"])
+    fit = fenchel.fit("y ~ fitted + map", data, "gaussian", accuracy="fast")
+    axes = fit.plot_residuals()
+    assert [ax.get_xlabel() for ax in axes] == ["normal quantile", "fitted y", "fitted", "map"]
+    assert fit.plot_residuals("column map").get_xlabel() == "map"
+    tests = fit.residual_tests(19).index
+    assert {"spread along fitted", "spread along column fitted", "spread along map"} <= set(tests)
+
+
 def test_a_variogram_rises_where_neighbours_are_alike():
     pytest.importorskip("matplotlib")
     rng = np.random.default_rng(0)
