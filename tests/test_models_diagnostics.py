@@ -278,6 +278,19 @@ def test_an_intercept_alone_explains_nothing(numbers):
     assert fit.r2().loc["R2 marginal"].tolist() == [0.0, 0.0, 0.0]
 
 
+def test_weighted_rows_are_repeated_rows():
+    """Shares of variance, and the values at which means are taken, to the digit: also the N - 1 of a variance."""
+    rng, data, eta = grouped(5, n=20, groups=4)
+    data = data.assign(y=eta + rng.normal(size=len(data)), w=rng.integers(1, 4, len(data)))
+    again = data.loc[data.index.repeat(data.w)].reset_index(drop=True)
+    one = fenchel.fit("y ~ x + (1|g)", data, "gaussian", weights="w", accuracy="fast")
+    two = fenchel.fit("y ~ x + (1|g)", again, "gaussian", accuracy="fast")
+    each = [fit.variance_shares()["variance"] for fit in (one, two)]
+    np.testing.assert_allclose(*each, rtol=1e-5)
+    np.testing.assert_allclose(one.means("x")["x"], two.means("x")["x"], rtol=1e-12)
+    np.testing.assert_allclose(two.means("x")["x"], again.x.mean() + again.x.std() * np.array([-1, 0, 1]))
+
+
 def test_r2_of_overdispersed_counts_is_the_formula_written_out():
     rng, data, eta = grouped(8)
     data["y"] = rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, len(data)))
