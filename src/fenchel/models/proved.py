@@ -220,8 +220,8 @@ def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -
         missing = [name for name in chosen if name not in names]
         if missing or not chosen:
             got = f"there is no coefficient {missing[0]!r}" if missing else "the model has no coefficients"
-            known = ", ".join(map(repr, names)) or "an effect as (term, level)"
-            raise problem(_WHERE, got, f"one of {known}; (term, level) of an effect; or a table of rows")
+            known = f"one of {', '.join(map(repr, names))}; " if names else ""
+            raise problem(_WHERE, got, f"{known}(term, level) of an effect; or a table of rows")
         place = np.array([names.index(name) for name in chosen])
         labels, words = chosen, list(chosen)
 

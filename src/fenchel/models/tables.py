@@ -121,10 +121,16 @@ class OnePredictor(MarginalAnswers):
         return np.asarray(to_numpy(self.every.interval(level))[:, self.c])
 
     def cdf(self, x: ArrayLike) -> np.ndarray:
-        return np.asarray(to_numpy(self.every.cdf(x))[:, self.c])
+        return np.asarray(to_numpy(self.every.cdf(self._for_all(x)))[:, self.c])
 
     def density(self, x: ArrayLike) -> np.ndarray:
-        return np.asarray(to_numpy(self.every.density(x))[:, self.c])
+        return np.asarray(to_numpy(self.every.density(self._for_all(x)))[:, self.c])
+
+    def _for_all(self, x: ArrayLike) -> np.ndarray:
+        """x, a number or (N,) or (N, G), the same for every predictor."""
+        at = np.asarray(x, dtype=np.float64)
+        every = (*to_numpy(self.every.mean).shape, *at.shape[1:])
+        return np.broadcast_to(at[:, None], every) if at.ndim else at
 
 
 def over_parts(fit: FitTables, table: Callable[[FitTables], pd.DataFrame]) -> pd.DataFrame:
