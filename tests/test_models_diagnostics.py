@@ -278,6 +278,14 @@ def test_an_intercept_alone_explains_nothing(numbers):
     assert fit.r2().loc["R2 marginal"].tolist() == [0.0, 0.0, 0.0]
 
 
+def test_rows_of_censored_durations_are_augmented_without_differences_from_the_mean():
+    rng, data, _ = grouped(3, n=40)
+    data = data.assign(t=rng.exponential(size=40), seen=np.arange(40) % 3 > 0)
+    table = fenchel.fit("cens(t, seen) ~ x", data, "exponential", accuracy="fast").augment()
+    assert table[".resid"].isna().all()
+    assert table[[".fitted", ".std.resid"]].notna().all().all()
+
+
 def test_weighted_rows_are_repeated_rows():
     """Shares of variance, and the values at which means are taken, to the digit: also the N - 1 of a variance."""
     rng, data, eta = grouped(5, n=20, groups=4)
