@@ -142,7 +142,8 @@ class _Export:
             known = _labels(labels)
             dim = dim if dim not in coords or np.array_equal(coords[dim], known) else f"{dim} of {term.name}"
             coords[dim] = known
-            values[str(term.name)] = ("chain", "draw", dim), self.chained(np.asarray(at.design @ self.latents.T).T + at.offset)
+            drawn = np.asarray(at.design @ self.latents.T).T + at.offset
+            values[str(term.name)] = ("chain", "draw", dim), self.chained(drawn)
         values |= self.hyperparameters()
         return self.dataset(values, coords)
 

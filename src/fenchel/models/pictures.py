@@ -67,7 +67,8 @@ def plot_coefficients(fit: FittedModel, ax: Axes | None = None, scaled: bool = F
 def plot_conditional(fit: FittedModel, name: str, ax: Axes | None = None) -> Axes:
     """E[y] with its 95 % interval along a column of the fixed part; of Cox the log hazard ratio to a typical row.
 
-    E[y] is at exposure 1 and one trial. The other columns are at their mean or their most frequent level, and the effects of groups are 0.
+    E[y] is at exposure 1 and one trial. The other columns are at their mean or their most frequent level, and the
+    effects of groups are 0.
     """
     import pandas as pd
 
