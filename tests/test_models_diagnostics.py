@@ -278,6 +278,27 @@ def test_an_intercept_alone_explains_nothing(numbers):
     assert fit.r2().loc["R2 marginal"].tolist() == [0.0, 0.0, 0.0]
 
 
+def test_rows_of_censored_durations_are_augmented_without_differences_from_the_mean():
+    rng, data, _ = grouped(3, n=40)
+    data = data.assign(t=rng.exponential(size=40), seen=np.arange(40) % 3 > 0)
+    table = fenchel.fit("cens(t, seen) ~ x", data, "exponential", accuracy="fast").augment()
+    assert table[".resid"].isna().all()
+    assert table[[".fitted", ".std.resid"]].notna().all().all()
+
+
+def test_weighted_rows_are_repeated_rows():
+    """Shares of variance, and the values at which means are taken, to the digit: also the N - 1 of a variance."""
+    rng, data, eta = grouped(5, n=20, groups=4)
+    data = data.assign(y=eta + rng.normal(size=len(data)), w=rng.integers(1, 4, len(data)))
+    again = data.loc[data.index.repeat(data.w)].reset_index(drop=True)
+    one = fenchel.fit("y ~ x + (1|g)", data, "gaussian", weights="w", accuracy="fast")
+    two = fenchel.fit("y ~ x + (1|g)", again, "gaussian", accuracy="fast")
+    each = [fit.variance_shares()["variance"] for fit in (one, two)]
+    np.testing.assert_allclose(*each, rtol=1e-5)
+    np.testing.assert_allclose(one.means("x")["x"], two.means("x")["x"], rtol=1e-12)
+    np.testing.assert_allclose(two.means("x")["x"], again.x.mean() + again.x.std() * np.array([-1, 0, 1]))
+
+
 def test_r2_of_overdispersed_counts_is_the_formula_written_out():
     rng, data, eta = grouped(8)
     data["y"] = rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, len(data)))
@@ -429,6 +450,18 @@ def test_pictures_of_residuals(counts):
     assert [tick.get_text() for tick in fit.plot_variance().get_yticklabels()] == ["fixed", "(1|g)", "residual"]
     with pytest.raises(Refusal, match="'quantiles', 'fitted', 'x', 'g'"):
         fit.plot_residuals("map")
+
+
+def test_columns_that_are_called_as_pictures_and_tests_are_keep_their_own():
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.normal(size=(60, 3)), columns=["y", "fitted", "map"])
+    fit = fenchel.fit("y ~ fitted + map", data, "gaussian", accuracy="fast")
+    axes = fit.plot_residuals()
+    assert [ax.get_xlabel() for ax in axes] == ["normal quantile", "fitted y", "fitted", "map"]
+    assert fit.plot_residuals("column map").get_xlabel() == "map"
+    tests = fit.residual_tests(19).index
+    assert {"spread along fitted", "spread along column fitted", "spread along map"} <= set(tests)
 
 
 def test_a_variogram_rises_where_neighbours_are_alike():

@@ -274,6 +274,21 @@ def test_a_column_of_the_fixed_part_is_drawn_with_the_others_typical():
     np.testing.assert_allclose(line.get_ydata(), fit.predict(rows, without="groups"), rtol=1e-10)
 
 
+def test_a_column_of_the_fixed_part_is_drawn_for_one_trial_at_exposure_one():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=60), "n": rng.integers(2, 9, 60), "time": rng.uniform(1.0, 3.0, 60)})
+    data["k"] = rng.binomial(data.n, 0.4)
+    data["y"] = rng.poisson(data.time)
+    of_trials = fenchel.fit("k | trials(n) ~ x", data, "binomial", accuracy="fast")
+    of_time = fenchel.fit("y ~ x", data, "poisson", exposure="time", accuracy="fast")
+    for fit, own, label in ((of_trials, "trials", "expected share of k"), (of_time, "exposure", "expected y")):
+        ax = fit.plot("x")
+        line = ax.get_lines()[-1]
+        rows = pd.DataFrame({"x": line.get_xdata()})
+        np.testing.assert_allclose(line.get_ydata(), fit.predict(rows, **{own: 1.0}), rtol=1e-10)
+        assert line.get_label() == label
+
+
 def test_a_column_of_a_cox_model_is_drawn_as_log_hazard_ratios():
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"x": rng.normal(11.0, 1.0, 30), "t": rng.exponential(size=30), "e": 1.0})

@@ -517,3 +517,22 @@ def test_the_default_prior_does_not_decide():
     density = np.exp(few - few.max()) * s
     total = np.cumsum(density) / density.sum()
     assert 3.0 < s[np.searchsorted(total, 0.975)] < 5.0
+
+
+def test_the_straight_line_of_a_curve_keeps_its_prior_mean_wherever_the_curve_is_shown():
+    """N(5, 0.01^2) beside the wide default where data say 5: one curve, in tables, predictions, proofs and draws."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=60)})
+    data["y"] = 5.0 * data.x + rng.normal(size=60)
+    wide = fenchel.fit("y ~ s(x)", data, "gaussian", accuracy="fast")
+    stated = fenchel.fit("y ~ s(x)", data, "gaussian", accuracy="fast", priors={"s(x) (slope)": Normal(5.0, 0.01)})
+    curves = [fit.effects["s(x)"]["mean"] for fit in (wide, stated)]
+    np.testing.assert_allclose(*curves, atol=0.6)
+    by_itself = stated.predict(data, "link", without="fixed")
+    np.testing.assert_allclose(stated.predict(data, "link") - by_itself, stated.params["Intercept"], atol=1e-8)
+    place = curves[1].index[-1]
+    event = stated.proved(("s(x)", place))
+    end = stated.effects["s(x)"].iloc[-1]
+    np.testing.assert_allclose(event.table[["low", "high"]].to_numpy()[0], end[["lower", "upper"]].tolist())
+    drawn = np.asarray(stated.to_arviz(200, predictive=False).posterior["s(x)"]).reshape(-1, len(curves[1]))
+    np.testing.assert_allclose(drawn.mean(axis=0), curves[1], atol=0.2)

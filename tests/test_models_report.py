@@ -106,3 +106,14 @@ def test_reports_of_every_kind_of_response(data, tmp_path):
         assert "Does the model make such data?" in page.read_text(encoding="utf-8")
     shares = fenchel.fit("k | trials(n) ~ x", more.assign(n=40 + np.arange(96) % 3), "binomial", accuracy="fast")
     assert "; trials 40 to 42, mean 41" in shares.report(tmp_path / "shares.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("labels", "left"),
+    [(["no", "yes"], "log odds of y = yes"), ([1, 2], "log odds of y = 2"), ([False, True], "log odds of y = True")],
+)
+def test_the_formula_of_two_labels_is_of_the_log_odds_of_the_second(labels, left, tmp_path):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=40), "y": np.array(labels)[rng.integers(0, 2, 40)]})
+    page = fenchel.fit("y ~ x", data, "bernoulli", accuracy="fast").report(tmp_path / "page.html").read_text()
+    assert f"{left} =" in page

@@ -55,3 +55,17 @@ def test_probabilities_of_coefficients_lie_between_their_bounds(fitted, posterio
 def test_rows_are_refused(fitted):
     with pytest.raises(ValueError, match="several classes"):
         fitted[0].proved({"x": [1.0]}, low=0.5)
+
+
+def test_an_integrated_fit_has_estimates_of_each_class(fitted):
+    """Bounds so wide apart that an estimate is made: P(b > 0) of each class, the share of draws above 0."""
+    rng = np.random.default_rng(1)
+    data = fitted[1].assign(g=rng.choice(list("uvw"), 14))
+    fit = fenchel.fit("y ~ x + (1|g)", data, family="multinomial", integrate="grid", fixed_sd=2.0)
+    table = fit.proved("x", low=0.0).table
+    z = fit.coefficients.xs("x", level=1)
+    assert list(table.index) == [("b", "x"), ("c", "x")]
+    assert (table["lower"] <= table["estimate"]).all()
+    assert (table["estimate"] <= table["upper"]).all()
+    np.testing.assert_allclose(table["estimate"], z["p_above_0" if "p_above_0" in z else "p_above_1"], atol=1e-6)
+    assert len(fit.proved(low=0.0).table) == 4

@@ -101,6 +101,12 @@ def typical_rows(fit: FitTables, frame: pd.DataFrame, named: Collection[Any] = (
     return frame.assign(**same)
 
 
+def repeated_variance(x: np.ndarray, often: np.ndarray) -> float:
+    """The variance of numbers (N,), each of them ``often`` (N,) times; 0 of one number."""
+    n, away = max(often.sum(), float(x.size)), x - np.average(x, weights=often)
+    return float(np.average(away**2, weights=often)) * n / max(n - 1.0, 1.0)
+
+
 def _repeated(where: PredictionRows, n: int) -> PredictionRows:
     if len(where.index) == n:
         return where

@@ -134,15 +134,16 @@ class _Export:
         for j, name in enumerate(tables.names_of(self.model)):
             values[name] = ("chain", "draw"), self.chained(drawn[:, j])
         for term in self.model.sum.effects:
-            where = self.model.sum.shown(term.name)
+            where = tables.effect_rows(self.model, term.name)
             if where is None:
                 continue
-            labels, design, _ = where
+            labels, at, _ = where
             dim = str(term.label) if term.label != term.name else f"place of {term.name}"
             known = _labels(labels)
             dim = dim if dim not in coords or np.array_equal(coords[dim], known) else f"{dim} of {term.name}"
             coords[dim] = known
-            values[str(term.name)] = ("chain", "draw", dim), self.chained(np.asarray(design @ self.latents.T).T)
+            drawn = np.asarray(at.design @ self.latents.T).T + at.offset
+            values[str(term.name)] = ("chain", "draw", dim), self.chained(drawn)
         values |= self.hyperparameters()
         return self.dataset(values, coords)
 

@@ -22,6 +22,7 @@ from . import tables
 from .capabilities import answers, check
 from .fit_diagnostics import FitDiagnostics
 from .reference_grid import listed
+from .residuals import is_censored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -191,8 +192,8 @@ class FamiliarNames(FitDiagnostics):
     def augment(self, *, interval: float = 0.95) -> pd.DataFrame:
         """The rows of the fit with broom's columns .fitted, .se.fit, .lower, .upper, .resid and .std.resid.
 
-        .lower and .upper belong to E[y]; .resid is y - .fitted, .std.resid the quantile residual of each row predicted
-        from the others. Rows that were left out do not appear.
+        .lower and .upper belong to E[y]; .resid is y - .fitted (NaN if some durations are censored), .std.resid the
+        quantile residual of each row predicted from the others. Rows that were left out do not appear.
 
         Examples
         --------
@@ -207,7 +208,8 @@ class FamiliarNames(FitDiagnostics):
         out = model.frame.set_axis(model.data_index[model.kept], axis=0)
         names = {"mean": ".fitted", "sd": ".se.fit", "lower": ".lower", "upper": ".upper"}
         out = out.assign(**{new: table[old] for old, new in names.items()})
-        return out.assign(**{".resid": self.resid.iloc[model.kept], ".std.resid": self.residuals().iloc[model.kept]})
+        left = np.nan if is_censored(self.found.likelihood) else self.resid.iloc[model.kept]
+        return out.assign(**{".resid": left, ".std.resid": self.residuals().iloc[model.kept]})
 
     # -- papers and notebooks ----------------------------------------------------------------------
     def to_latex(self, caption: str = "", label: str = "", *, digits: int = 3) -> str:

@@ -316,8 +316,8 @@ class FittedModel(FamiliarNames, Stored):
         Parameters
         ----------
         name : str, optional
-            A term such as "(1|g)", or a column of the fixed part, along which E[y] (for "cox" the log hazard ratio) is
-            drawn with the others at typical values. Default: the coefficients.
+            A term such as "(1|g)", or a column of the fixed part, along which E[y] at exposure 1 and one trial (for
+            "cox" the log hazard ratio) is drawn with the others at typical values. Default: the coefficients.
         ax : matplotlib Axes, optional
 
         Returns

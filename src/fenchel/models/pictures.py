@@ -67,7 +67,8 @@ def plot_coefficients(fit: FittedModel, ax: Axes | None = None, scaled: bool = F
 def plot_conditional(fit: FittedModel, name: str, ax: Axes | None = None) -> Axes:
     """E[y] with its 95 % interval along a column of the fixed part; of Cox the log hazard ratio to a typical row.
 
-    The other columns are at their mean or their most frequent level, and the effects of groups are 0.
+    E[y] is at exposure 1 and one trial. The other columns are at their mean or their most frequent level, and the
+    effects of groups are 0.
     """
     import pandas as pd
 
@@ -80,7 +81,9 @@ def plot_conditional(fit: FittedModel, name: str, ax: Axes | None = None) -> Axe
     levels = factors.get(name, [False, True])
     rows = typical_rows(fit, pd.DataFrame({name: places if number else levels}))
     if answers(fit, "predict"):
-        result, label = fit.predict(rows, interval=0.95, without="groups"), f"expected {fit.model.response.name}"
+        of = "" if fit.model.row_values("trials") is None else "share of "
+        result = fit.predict(rows, interval=0.95, without="groups", exposure=1.0, trials=1.0)
+        label = f"expected {of}{fit.model.response.name}"
     else:
         usual = typical_rows(fit, pd.DataFrame(index=[0]))
         result, label = fit.contrast(rows, usual, without="groups"), "log hazard above a typical row's"

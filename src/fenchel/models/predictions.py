@@ -117,9 +117,9 @@ def read_rows(
     new = model.sum.new_table(fit.theta, data, ahead=True, without=out)
     if new_groups == "error":
         _check_groups(new.unseen, data)
-    offset = np.zeros(len(frame))
+    offset = model.coefficient_priors.known(new.rows.design)  # of terms that have a straight line, too
     if FIXED_PART not in out:
-        offset = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
+        offset += model.level + model.offset_at(frame)
     rows = replace(new.rows, offset=offset)
     return PredictionRows(frame, index, there, data, rows, new.unseen, out, given, new.known)
 

@@ -220,8 +220,8 @@ def _of_sum(fit: FitTables, what: Any, ends: list[float | None], level: float) -
         missing = [name for name in chosen if name not in names]
         if missing or not chosen:
             got = f"there is no coefficient {missing[0]!r}" if missing else "the model has no coefficients"
-            known = ", ".join(map(repr, names)) or "an effect as (term, level)"
-            raise problem(_WHERE, got, f"one of {known}; (term, level) of an effect; or a table of rows")
+            known = f"one of {', '.join(map(repr, names))}; " if names else ""
+            raise problem(_WHERE, got, f"{known}(term, level) of an effect; or a table of rows")
         place = np.array([names.index(name) for name in chosen])
         labels, words = chosen, list(chosen)
 
@@ -262,14 +262,15 @@ def _effect_rows(fit: FitTables, what: tuple[Any, ...]) -> tuple[list[Any], Call
         raise problem(_WHERE, f"{what!r}", "(term, level), such as ('(1|school)', 'Eton')")
     effects = tables.Effects(fit)
     term = effects.term(what[0])
-    shown = None if term is None else fit.model.sum.shown(term.name)
+    shown = None if term is None else tables.effect_rows(fit.model, term.name)
     if shown is None:
         raise problem(_WHERE, f"there is no effect {what[0]!r}", f"one of {list(effects)}")
-    labels, design, _ = shown
+    labels, rows, _ = shown
     if what[1] not in list(labels):
         raise problem(_WHERE, f"{what[0]!r} has no level {what[1]!r}", f"one of its {len(labels)} levels")
-    row = design[[list(labels).index(what[1])]]
-    return [what[1]], lambda part: NewRows(design=row), [f"{what[0]} of {what[1]}"]
+    place = [list(labels).index(what[1])]
+    row = NewRows(design=rows.design[place], offset=np.asarray(rows.offset)[place])
+    return [what[1]], lambda part: row, [f"{what[0]} of {what[1]}"]
 
 
 def _of_rows(fit: FitTables, table: Any, ends: list[float | None], kind: str, options: Mapping[str, Any]) -> Event:

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from ..checks import choice, problem
 from ..inputs.frames import Table, read_frame
-from .averages import typical_rows
+from .averages import repeated_variance, typical_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,11 +74,13 @@ def values_of(fit: FitTables, where: str, name: Any, at: Mapping[Any, Any]) -> l
     factors = levels_of_factors(fit)
     if name in factors:
         return factors[name]
-    column = fit.model.reduction.data_rows(fit.model)[0][name]
-    seen = sorted(column.unique().tolist())
-    if len(seen) <= _FEW or column.dtype.kind not in "iuf" or has_levels(fit, name):
-        return seen
-    mean, sd = float(column.mean()), float(column.std())
+    frame, often = fit.model.reduction.data_rows(fit.model)
+    column = frame[name]
+    values = sorted(column.unique().tolist())
+    if len(values) <= _FEW or column.dtype.kind not in "iuf" or has_levels(fit, name):
+        return values
+    mean = float(np.average(column, weights=often))
+    sd = repeated_variance(column.to_numpy(dtype=np.float64), often) ** 0.5
     return [mean - sd, mean, mean + sd]
 
 

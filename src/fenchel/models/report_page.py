@@ -94,12 +94,14 @@ def _equation(fit: FittedModel) -> list[Block]:
 
 def _left(fit: FittedModel) -> str:
     """What the predictor is of y: found from the means that it gives."""
-    name, eta = fit.model.response.name, np.array([[-1.0, 0.5]])
-    if not answers(fit, "predict") or fit.model.target.likelihood.support == "levels":
+    name, eta, labels = fit.model.response.name, np.array([[-1.0, 0.5]]), labels_of(fit)
+    if not answers(fit, "predict") or (labels is not None and len(labels) > 2):
         return "eta"
     first = fit.model.frame.iloc[:1]
     own = fit.model.response.at(fit.found.likelihood, first, dict.fromkeys(("exposure", "trials"), 1.0))
-    mean = np.asarray(mean_given(fit, own, eta))
+    mean, values = mean_given(fit, own, eta), fit.model.target.values
+    if labels is not None and values is not None:  # the probability of the second of two
+        name, mean = f"{name} = {labels[1]}", (mean - values[0]) / (values[1] - values[0])
     if np.allclose(mean, eta):
         return f"mean of {name}"
     if np.allclose(mean, np.exp(eta)):

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 _SIZE = (4.2, 3.4)  # inches of a panel
 _MOST = 9  # panels by default
+_OWN = ("quantiles", "fitted", "map", "variogram")  # panels; a column of one of these names is "column map"
 _FAR = 20.0  # times the smallest: fitted values above 0 are then on a log axis
 
 
 def kinds_of(fit: FittedModel) -> list[str]:
     """The panels of a fit: quantiles, fitted values, the map and the variogram of a field, and each covariate."""
     model, fitted = fit.model, ["fitted"] if answers(fit, "predict") else []
-    columns = [str(name) for name in model.covariates if name in model.frame]
+    columns = [f"column {name}" if name in _OWN else str(name) for name in model.covariates if name in model.frame]
     pictures = [*(["map"] if _coordinates(fit) else []), *(["variogram"] if _places(fit) else [])]
     return ["quantiles", *fitted, *pictures, *columns]
 
@@ -58,6 +59,7 @@ def _panel(fit: FittedModel, kind: str, z: np.ndarray, ax: Any) -> Any:
         names = _places(fit)
         places = model.frame[list(names)].to_numpy(dtype=np.float64)
         return plot_variogram(places, z, ax, xlabel=f"distance in {', '.join(map(str, names))}")
+    kind = kind if kind in model.frame else kind.removeprefix("column ")
     column = model.frame[kind]
     series = kind in map(str, time_columns(fit))
     if kind in number_columns(fit) or (series and column.dtype.kind in "iuf"):

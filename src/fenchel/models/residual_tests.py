@@ -150,7 +150,7 @@ def statistics_of(fit: FittedModel, by: Any, order: Any) -> Tests:
     for name in number_columns(fit):
         x = model.frame[name].to_numpy(dtype=np.float64)[seen]
         out[f"curve of {name}"] = SquareAgainst(_curved(x)), False
-        out[f"spread along {name}"] = SpreadAlong(x), True
+        out[f"spread along {'column ' * (name == 'fitted')}{name}"] = SpreadAlong(x), True
         for group, codes in groups.items():
             if np.unique(np.stack([codes, x]), axis=1).shape[1] > np.unique(codes).size:  # it varies within groups
                 out[f"slope of {name} by {group}"] = SquareAgainst(x, codes), False

@@ -145,6 +145,11 @@ class FixedPriors:
         given = self.mean[self.own :]
         return (X - self.columns.centre - self.columns.rest) @ given if given.any() else np.zeros(X.shape[0])
 
+    def known(self, design: Any) -> np.ndarray:
+        """The same at rows of a design over all latents, of which the coefficients are the last."""
+        given = self.mean[self.own :] * self.columns.scale
+        return np.asarray(design[:, design.shape[1] - given.size :] @ given)
+
 
 # -- parameters of the likelihood -----------------------------------------------------------------
 class OwnPriors:

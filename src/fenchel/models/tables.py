@@ -121,10 +121,16 @@ class OnePredictor(MarginalAnswers):
         return np.asarray(to_numpy(self.every.interval(level))[:, self.c])
 
     def cdf(self, x: ArrayLike) -> np.ndarray:
-        return np.asarray(to_numpy(self.every.cdf(x))[:, self.c])
+        return np.asarray(to_numpy(self.every.cdf(self._for_all(x)))[:, self.c])
 
     def density(self, x: ArrayLike) -> np.ndarray:
-        return np.asarray(to_numpy(self.every.density(x))[:, self.c])
+        return np.asarray(to_numpy(self.every.density(self._for_all(x)))[:, self.c])
+
+    def _for_all(self, x: ArrayLike) -> np.ndarray:
+        """x, a number or (N,) or (N, G), the same for every predictor."""
+        at = np.asarray(x, dtype=np.float64)
+        every = (*to_numpy(self.every.mean).shape, *at.shape[1:])
+        return np.broadcast_to(at[:, None], every) if at.ndim else at
 
 
 def over_parts(fit: FitTables, table: Callable[[FitTables], pd.DataFrame]) -> pd.DataFrame:
@@ -209,6 +215,15 @@ def coefficient_rows(fit: FitTables, thetas: np.ndarray | None = None) -> NewRow
 
 
 # -- effects ------------------------------------------------------------------------------------------------
+def effect_rows(model: Model, name: Any) -> tuple[list[Any], NewRows, np.ndarray | None] | None:
+    """The labels, rows and levels of the table of an effect; None if it has no table."""
+    shown = model.sum.shown(name)
+    if shown is None:
+        return None
+    labels, design, codes = shown
+    return labels, NewRows(design=design, offset=model.coefficient_priors.known(design)), codes
+
+
 class Effects(Mapping[Any, Any]):
     """The special terms of a fitted model as frames, each made when it is read."""
 
@@ -226,13 +241,13 @@ class Effects(Mapping[Any, Any]):
         if term is None:
             raise self._no_term(key)
         fit, sum_ = self._fit, self._fit.model.sum
-        shown = sum_.shown(term.name)
+        shown = effect_rows(fit.model, term.name)
         if shown is None:
             got = f"the effect {term.name!r} has no table"
             raise problem("effects", got, "a term that says where it is shown")
-        labels, design, codes = shown
+        labels, rows, codes = shown
         n = None if codes is None else sum_.counts(fit.model.target.seen)[term.name][codes]
-        errors = fit.engine.sd_errors(fit, design)
+        errors = fit.engine.sd_errors(fit, rows.design)
 
         def table(unknowns: Marginals) -> pd.DataFrame:
             out = marginal_table(term.name, labels, unknowns, fit.likelihood.ratio, n=n)
@@ -241,7 +256,7 @@ class Effects(Mapping[Any, Any]):
                 return out.set_axis(pd.MultiIndex.from_tuples(labels), axis=0)
             return out.rename_axis(index=term.label)
 
-        return over_predictors(fit, fit.posterior.at(design=design), table)
+        return over_predictors(fit, fit.posterior.at(rows), table)
 
     def term(self, key: Any) -> Term | None:
         """The term with this name, or the only term over this column."""

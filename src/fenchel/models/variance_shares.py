@@ -24,6 +24,7 @@ from ..checks import count, problem
 from ..linalg.arrays import to_numpy
 from ..terms import Term
 from . import predictions, tables
+from .averages import repeated_variance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +40,7 @@ class VarianceParts:
     def __init__(self, fit: FittedModel) -> None:
         self.fit, sum_ = fit, fit.model.sum
         self.seen = np.flatnonzero(fit.model.target.seen > 0.0)
-        often = fit.model.target.seen[self.seen]
-        self.share = often / often.sum()  # of each row
+        self.often = fit.model.target.seen[self.seen]
         self.terms = sum_.effects
         self.designs = {t.name: r.design for t, r in zip(sum_.terms, sum_.training, strict=True) if t.n_latents}
         self.fixed = sum_.columns.tail(sum_.X, sum_.intercept)[self.seen]
@@ -61,13 +61,9 @@ class VarianceParts:
             for k, (term, own) in enumerate(self.fit.model.sum.thetas(theta))
         ]
         whole = X + self.fit.model.coefficient_priors.offset(self.fit.model.sum.X)[self.seen]
-        fixed = self._variance(whole - whole[0])  # 0 for an intercept alone
+        fixed = repeated_variance(whole - whole[0], self.often)  # 0 for an intercept alone
         own = tables.likelihood_at(self.fit, theta).take(self.seen)
-        return np.array([fixed, *each, own.link_variance(X + offset, sum(each), self.share)])
-
-    def _variance(self, x: np.ndarray) -> float:
-        """Over the rows; 0 of one row."""
-        return float(self.share @ (x - self.share @ x) ** 2) * x.size / max(x.size - 1, 1)
+        return np.array([fixed, *each, own.link_variance(X + offset, sum(each), self.often)])
 
     def _of_term(self, term: Term, theta: np.ndarray, latents: np.ndarray) -> float:
         W = self.designs[term.name][self.seen]
@@ -75,10 +71,10 @@ class VarianceParts:
         if term.of_groups and S.size and len(term.levels or ()) * S.shape[0] == term.n_latents:
             if term.name not in self.products:
                 each = [sp.csr_array(W[:, a :: len(S)]) for a in range(len(S))]
-                products = [[float(self.share @ a.multiply(b).sum(axis=1)) for b in each] for a in each]
-                self.products[term.name] = np.array(products)
+                products = [[float(self.often @ a.multiply(b).sum(axis=1)) for b in each] for a in each]
+                self.products[term.name] = np.array(products) / self.often.sum()
             return float((S * self.products[term.name]).sum())
-        return self._variance(np.asarray(W @ latents))
+        return repeated_variance(np.asarray(W @ latents), self.often)
 
 
 def _parts_of(fit: FittedModel, size: int, rng: Any) -> tuple[list[str], np.ndarray, np.ndarray]:

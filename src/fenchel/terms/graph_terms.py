@@ -88,9 +88,9 @@ class GraphTerm(StructuredTerm):
 
 
 class ICAR(GraphTerm):
-    """An intrinsic conditional autoregression (Besag): u_r - u_s ~ N(0, sd^2) for neighbours r and s.
+    """An intrinsic conditional autoregression (Besag): u_r - u_s ~ N(0, c sd^2) for neighbours r and s.
 
-    It is scaled: in each connected part of the graph, and in isolated regions, sd is the typical sd of an effect.
+    c is such that in each connected part of the graph, and in isolated regions, sd is the typical sd of an effect.
     Arguments are ``column`` and ``graph``, the adjacency matrix, and ``levels`` and ``name`` as in ``LevelTerm``.
     """
 

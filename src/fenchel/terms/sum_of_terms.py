@@ -32,13 +32,12 @@ _OWN_ROWS = 0.5  # groups to a row, from which their effects are noise of the ro
 
 @dataclass(frozen=True)
 class NewTable:
-    """The rows of a new table: their design for the posterior, their fixed columns, and their new levels.
+    """The rows of a new table: their design for the posterior, and their new levels.
 
     ``known`` holds, by the number of the term, its rows if these are the same at every theta.
     """
 
     rows: NewRows
-    fixed: np.ndarray
     unseen: list[tuple[Term, Unseen]]
     known: dict[int, TermRows]
 
@@ -247,9 +246,8 @@ class SumOfTerms:
             extra += sum((each.variance for each in more), np.zeros(n))
         X = self._fixed(rows, n)
         tail = self._uncentred(X) if FIXED_PART in without else self.columns.tail(X, self.intercept)
-        return NewTable(
-            NewRows(design=self._design(rows, tail), offset=self.offset, extra_variance=extra), X, unseen, fixed
-        )
+        new = NewRows(design=self._design(rows, tail), offset=self.offset, extra_variance=extra)
+        return NewTable(new, unseen, fixed)
 
     def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
         """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""

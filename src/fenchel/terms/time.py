@@ -204,7 +204,7 @@ class IntegratedWiener(Wiener):
 
 # -- equal steps ----------------------------------------------------------------------------------
 class RW1(LevelTerm):
-    """A random walk of first order: u_{t+1} - u_t ~ N(0, sd^2), scaled so that sd is the typical sd of an effect.
+    """A random walk of first order: u_{t+1} - u_t ~ N(0, c sd^2), with c such that sd is the typical sd of an effect.
 
     Arguments are ``column``, ``levels`` and ``name`` as in ``LevelTerm``.
     """
@@ -217,9 +217,9 @@ class RW1(LevelTerm):
 
 
 class RW2(LevelTerm):
-    """A random walk of second order, u_{t+2} - 2 u_{t+1} + u_t ~ N(0, sd^2), with its straight line as a fixed effect.
+    """A random walk of second order: u_{t+2} - 2 u_{t+1} + u_t ~ N(0, c sd^2). Its straight line is a fixed effect.
 
-    It is scaled so that sd is the typical departure of the effect from its straight line.
+    c is such that sd is the typical departure of the effect from its straight line.
     Arguments are ``column``, ``levels`` and ``name`` as in ``LevelTerm``. ``trend=False`` leaves out the line.
     """
 
@@ -241,8 +241,9 @@ class RW2(LevelTerm):
 
 
 class Seasonal(LevelTerm):
-    """A seasonal effect whose sum over each period is N(0, sd^2). The season that repeats exactly is a fixed effect.
+    """A seasonal effect whose sum over each period is N(0, c sd^2), with c such that sd is the typical sd of an effect.
 
+    The season that repeats exactly is a fixed effect, about which sd is measured.
     ``period`` is the number of steps of a season, and ``trend=False`` leaves out the fixed effect. ``column``,
     ``levels`` and ``name`` are as in ``LevelTerm``.
     """
