@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..hyperparameters.base import Learned
+from ..hyperparameters.base import Learned, SearchEnding
 from ..hyperparameters.inducing_covariance import InducingCovariance
 from ..hyperparameters.inducing_loss import ApproximationLoss
 from ..hyperparameters.search import NEAR_FIRST_STEP, Step, TrustRegion
@@ -140,8 +140,12 @@ class InducingPasses:
         outcome, loss = self.finished(task, solve(task, state, stopping, self.checkpoint), stopping)
         found = task.learned(outcome, self.tol, n + outcome.n_iter)
         gradient = np.concatenate([slope, found.gradient[slope.size :]])
-        converged = bool(found.converged and remaining <= max(self.rise, 0.0))
-        return replace(found, gradient=gradient, converged=converged), loss
+        allowed = max(self.rise, 0.0)
+        if found.converged and not remaining <= allowed:
+            said = "the rise (nats) that another step of the hyperparameters promises is"
+            ending = SearchEnding("max_iter", said, remaining, allowed, search=f"{n} passes", fit=found.ending)
+            found = replace(found, ending=ending, converged=False)
+        return replace(found, gradient=gradient), loss
 
     def best_theta(self, state: FitState) -> tuple[np.ndarray, FitState, float, int]:
         """The slopes at the best theta, q there, the nats that another step promises, and the passes that it took."""
