@@ -163,8 +163,9 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
         noise = self.fit_.likelihood.noise
         truth = vector(name, "y", self.model_.response.values(frame), len(frame), missing=True) if noise else None
         rows = {"exposure": exposure, "trials": trials}
-        likelihood, given = self.fit_.likelihood, self.model_.response.given
-        arrays = [key for key in rows if np.ndim(given.get(key, 1.0))]  # a column is there in new rows too
+        likelihood = self.fit_.likelihood
+        given: Any = self.model_.response.given
+        arrays = [key for key in rows if np.ndim(given.get(key))]  # a column is there in new rows too
         announce_missing(name, likelihood, {key: rows[key] if key in arrays else 1.0 for key in likelihood.row_values})
         values = self.predict(frame, **rows) if noise else predictions.log_density(self.fit_, frame, **rows)
         seen = ~np.isnan(values) if truth is None else ~np.isnan(values + truth)
