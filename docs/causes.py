@@ -170,9 +170,27 @@ CAUSES: dict[str, tuple[str, str]] = {
         "The iterative engine does not support inducing points.",
         'Use `engine="direct"`.',
     ),
-    "Fit a sample of the rows": ("The fit will take long.", "Fit a sample of the rows."),
-    "Learn from a sample": ("The fit will take long.", "Learn the hyperparameters from a sample of the rows first."),
-    "or fit a linear model": ("The fit will take long.", "Fit a linear model of features of X."),
+    'family="logistic" is real numbers': (
+        "The family is named as logistic regression is.",
+        'Use `family="bernoulli"`.',
+    ),
+    "the kernel allows the function less": (
+        "y is in large units, such as prices, and the kernel has a variance of 1 or bounds that end at 100,000.",
+        "Use `normalize_y=True`, or leave `kernel=None`.",
+    ),
+    "almost no noise is left": (
+        "A weight of 3 stands for three rows with the same x and y, which agree without any noise.",
+        "Divide weights that are precisions by their mean, or give the noise variances by `alpha=`.",
+    ),
+    "learn from a sample": ("The fit will take long.", "Learn the hyperparameters from a sample of the rows first."),
+    'Use approximation="auto" or "inducing", whose cost': (
+        "You gave `approximation=None`, and an exact process of so many rows takes long.",
+        'Use `approximation="auto"` or `"inducing"`.',
+    ),
+    "for their dense covariance": (
+        "You gave `approximation=None`, and an exact process of so many rows takes long.",
+        'Use `approximation="auto"` or `"inducing"`.',
+    ),
     "the corrected evidence may be off": ("Groups have few rows, and their sd is large.", 'Use `accuracy="high"`.'),
     "the bound is above loss": (
         "The error of the inducing points may be larger than you asked for.",

@@ -152,11 +152,11 @@ def test_many_rows_are_announced(data, monkeypatch, optimizer):
         model.fit(X, eta > 0)
     monkeypatch.setattr(lengths, "MANY", 40)
     says = "40 rows need about .* GiB .*roughly .* on this machine.*progress=True.*"
-    says += "sample of some 2,000 rows" if optimizer else "a sample of the rows"
-    with pytest.warns(UserWarning, match="^GaussianProcessClassifier: " + says + ".*Nystroem"):
+    says += 'Use approximation="auto" or "inducing".*' + ("sample of some 2,000 rows" if optimizer else "")
+    with pytest.warns(UserWarning, match="^GaussianProcessClassifier: " + says):
         model.fit(X, eta > 0)
     monkeypatch.setattr(lengths, "physical_memory", lambda: 1000.0)
-    with pytest.raises(ValueError, match=r"40 rows need about .* are there; expected a size that fits.*sample"):
+    with pytest.raises(ValueError, match=r"40 rows need about .* are there; expected a size that fits.*inducing"):
         model.fit(X, eta > 0)
 
 

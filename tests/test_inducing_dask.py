@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from fenchel.distributed import Checkpoint, InMemory, Interrupted, Sums, linear_rows
@@ -320,3 +321,10 @@ def test_a_kernel_is_chosen_and_frames_are_read():
     assert model.kernel_choice_ is not None
     assert model.feature_names_in_.tolist() == ["a", "b"]
     assert np.asarray(model.predict_proba(table[["a", "b"]])).shape == (N, 2)
+
+
+def test_a_search_that_ran_out_of_passes_says_so(monkeypatch):
+    monkeypatch.setattr(passes, "THETA_PASSES", 1)
+    with pytest.warns(ConvergenceWarning, match="did not converge: .* nats that a further step promises"):
+        model = fitted("counts", False, n_inducing=20, loss=0.1)
+    assert not model.converged_

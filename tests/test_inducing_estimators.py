@@ -5,11 +5,12 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
 import fenchel
 from fenchel import gates
 from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
+from fenchel.estimators.chosen_kernel import _scaling
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(160, 2))
@@ -146,3 +147,39 @@ def test_a_length_at_its_bound_is_said():
     with pytest.warns(UserWarning, match="bound"):
         model = make(1.0 * RBF(0.1, (0.05, 0.2)), approximation="inducing", n_inducing=40).fit(X, y)
     assert model.at_bounds_ == {"k2__length_scale": "upper"}
+
+
+# -- y in large units --------------------------------------------------------------------------------------
+FREE = ConstantKernel(1.0, (1e-5, 1e12)) * RBF([1.0, 1.0], (1e-2, 1e2))
+OTHERS = [
+    {"approximation": "inducing", "n_inducing": 60},
+    {"approximation": "neighbours"},
+    {"approximation": None, "likelihood": "student-t"},
+]
+
+
+@pytest.mark.parametrize("options", OTHERS, ids=["points", "neighbours", "student-t"])
+def test_a_start_far_below_the_variance_of_y_is_raised(options):
+    y, scale = CASES["regressor"][1], 1e4
+    small = GaussianProcessRegressor(FREE, **options).fit(X, y)
+    large = GaussianProcessRegressor(FREE, **options).fit(X, scale * y)
+    assert large.elbo_ + len(y) * np.log(scale) == pytest.approx(small.elbo_, abs=0.05)
+    np.testing.assert_allclose(large.predict(NEW), scale * small.predict(NEW), rtol=0.01, atol=0.01 * scale)
+
+
+def test_only_what_scales_the_kernel_is_raised():
+    kernel = 2.0 * (RBF(3.0) + 0.5 * RBF(1.0)) + ConstantKernel(1.0, "fixed") * RBF(1.0) + DotProduct()
+    np.testing.assert_array_equal(_scaling(kernel), [1, 0, 0, 0, 0, 0])
+
+
+def test_a_kernel_that_cannot_reach_the_variance_of_y_is_said(tmp_path):
+    y, says = 1e5 * CASES["regressor"][1], "less than a hundredth of the variance of y.*normalize_y=True"
+    for kernel in (1.0 * RBF(1.0), RBF(1.0)):
+        with pytest.warns(UserWarning, match=says):
+            model = GaussianProcessRegressor(kernel, approximation="inducing", n_inducing=20).fit(X, y)
+    model.save(tmp_path / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fenchel.load(tmp_path / "model")
+        GaussianProcessRegressor(RBF(1.0), normalize_y=True, approximation="inducing", n_inducing=20).fit(X, y)
+        GaussianProcessClassifier(RBF(1.0), approximation="inducing", n_inducing=20).fit(X, y > 0.0)

@@ -159,3 +159,26 @@ def test_a_hurdle_of_two_parts_is_refused():
     data = pd.DataFrame({"x": [0.1, 0.2, 0.3, 0.4], "y": [0, 2, 0, 3]})
     with pytest.raises(ValueError, match="zero= of family = 'hurdle-poisson'"):
         FormulaRegressor("y ~ x", "hurdle-poisson", zero="~ x").fit(data)
+
+
+def test_a_score_without_the_exposures_of_fit_is_said():
+    exposure, says = X["E"].to_numpy(), "fit was given exposure, score was not: each y is scored at exposure 1"
+    model = FormulaRegressor("y ~ x", "poisson").fit(X, COUNT, exposure=exposure)
+    with pytest.warns(UserWarning, match=f"^FormulaRegressor: {says}"):
+        model.score(X, COUNT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right = model.score(X, COUNT, exposure=exposure)
+        assert FormulaRegressor("y ~ x", "poisson", exposure="E").fit(X, COUNT).score(X, COUNT) == pytest.approx(right)
+        trials = FormulaRegressor("y ~ x", "binomial", trials=40).fit(X, COUNT % 40)
+        trials.score(X, COUNT % 40)
+        time = FormulaRegressor("t ~ x", "weibull", event="e").fit(X.assign(e=1.0), 1.0 + COUNT)
+        time.score(X.assign(e=1.0), 1.0 + COUNT)
+
+
+def test_a_pipeline_that_loses_the_names_of_columns_is_told():
+    with pytest.raises(ValueError, match=r"X is an array, .* has none of them; expected a data frame.*set_output"):
+        make_pipeline(StandardScaler(), FormulaRegressor("y ~ x")).fit(X, REAL)
+    kept = make_pipeline(StandardScaler(), FormulaRegressor("y ~ x")).set_output(transform="pandas").fit(X, REAL)
+    numbered = make_pipeline(StandardScaler(), FormulaRegressor("y ~ x0")).fit(X, REAL)
+    np.testing.assert_allclose(kept.predict(X), numbered.predict(X))

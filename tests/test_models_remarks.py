@@ -189,3 +189,12 @@ def test_the_level_of_a_hazard_is_no_ratio(data, family):
     ratios = table[["hazard_ratio", "hr_lower", "hr_upper", "p_above_1"]]
     assert ratios.loc["Intercept"].isna().all()
     assert ratios.loc["x"].notna().all()
+
+
+def test_labels_of_logistic_noise_are_questioned(data):
+    labels = data.assign(y=(data.y > 0).astype(int))
+    assert any(
+        'Logistic regression is family="bernoulli"' in text
+        for text in _said(lambda: fenchel.fit("y ~ x", labels, "logistic"))
+    )
+    assert not _said(lambda: fenchel.fit("y ~ x", data, "logistic"))

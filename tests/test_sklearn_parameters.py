@@ -1,6 +1,7 @@
 """scikit-learn's parameters of Gaussian processes: the same answers as scikit-learn's own where both have them."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -255,3 +256,34 @@ def test_outputs_that_are_tiny_beside_the_kernel_are_refused_in_words():
     with pytest.raises(ValueError, match="scale of y"):
         GaussianProcessRegressor(1.0 * RBF(1.0)).fit(x, tiny)
     assert GaussianProcessRegressor(1.0 * RBF(1.0), normalize_y=True).fit(x, tiny).outputs_ is not None
+
+
+def test_a_warning_of_unrelated_rows_is_given_once_for_all_outputs(data):
+    X, Y, _ = data
+    fixed = RBF(1e-3, "fixed")
+    with pytest.warns(UserWarning, match="no row is related to any other") as seen:
+        GaussianProcessRegressor(ConstantKernel(1.0) * fixed).fit(X, Y)
+    assert sum("no row is related" in str(one.message) for one in seen) == 1
+
+
+def test_default_outputs_of_many_rows_are_told_of_the_approximation():
+    X = np.zeros((2001, 1))
+    with pytest.raises(ValueError, match=r'approximation="auto" is one above 2000 rows.*approximation=None'):
+        GaussianProcessRegressor().fit(X, np.zeros((2001, 2)))
+
+
+def test_weights_that_leave_no_noise_are_said(data):
+    X, Y, _ = data
+    weights = np.where(np.arange(40) < 20, 30.0, 1.0)
+    with pytest.warns(UserWarning, match="almost no noise is left, since a sample_weight above 1"):
+        GaussianProcessRegressor(KERNEL).fit(X, Y[:, 0], sample_weight=weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GaussianProcessRegressor(KERNEL).fit(X, Y[:, 0], sample_weight=weights / weights.mean())
+
+
+def test_a_column_of_words_in_an_array_is_told_of_levels(data):
+    X, Y, _ = data
+    words = np.column_stack([X.astype(object), np.where(X[:, 0] > 0, "a", "b")])
+    with pytest.raises(ValueError, match=r"X\[:, 2\] holds text.*categorical_features=.*Or encode words"):
+        GaussianProcessRegressor().fit(words, Y[:, 0])

@@ -71,6 +71,7 @@ _ADVICE = {
     "dates": "Use a number, such as the days since the first: (t - t.min()) / np.timedelta64(1, 'D').",
     "time spans": "Use a number of some unit, such as days: t / np.timedelta64(1, 'D').",
 }
+_LEVELS_ADVICE = 'For levels name it in categorical_features=, or give a data frame (set_output(transform="pandas")). '
 _KINDS = {"U": "text", "S": "text", "T": "text", "M": "dates", "m": "time spans"}
 
 
@@ -96,8 +97,11 @@ def holds(column: Any) -> str | None:
     return None
 
 
-def table(where: str, value: Any, name: str = "X") -> Any:
-    """Check a table of numbers; refuse a column that holds text, categories, dates or masked cells."""
+def table(where: str, value: Any, name: str = "X", levels: bool = False) -> Any:
+    """Check a table of numbers; refuse a column that holds text, categories, dates or masked cells.
+
+    ``levels``: whether the caller would take text and categories, if it were told of them by ``categorical_features``.
+    """
     if value is None or hasattr(value, "tocsr"):
         return value
     refuse_device(where, name, value)
@@ -118,7 +122,13 @@ def table(where: str, value: Any, name: str = "X") -> Any:
     for place, entries in cells:
         word = holds(entries)
         if word is not None:
-            raise problem(where, f"{place} holds {word}", "numbers", _ADVICE[word])
+            told = _LEVELS_ADVICE if levels and word in ("text", "categories") else ""
+            raise problem(
+                where,
+                f"{place} holds {word}",
+                "numbers",
+                told + (f"Or e{_ADVICE[word][1:]}" if told else _ADVICE[word]),
+            )
     return value
 
 
@@ -253,7 +263,7 @@ def positive(where: str, name: str, value: Any, advice: str = "") -> Any:
 
 def scalar(where: str, name: str, value: Any, low: float = -np.inf, high: float = np.inf, advice: str = "") -> float:
     """Check one finite number with low < value < high, and return it."""
-    out = numeric(where, name, value, advice)
+    out = numeric(where, name, value, advice or "Give one number.")
     if out.size != 1 or not (np.isfinite(out).all() and low < out.item() < high):
         got = f"{name} = {out.item()!r}" if out.size == 1 else f"{name} has shape {out.shape}"
         if np.isfinite(low) and np.isfinite(high):

@@ -363,7 +363,8 @@ def validate_data(estimator: Any, X: Any, y: ArrayLike = NO_TARGET, **options: A
     if type(estimator).takes_tensors:
         X = estimator._on_host(X, options.get("reset", True))
     try:
-        return validation.validate_data(estimator, table(name, X), y, **options)
+        X = table(name, X, levels=hasattr(estimator, "categorical_features"))
+        return validation.validate_data(estimator, X, y, **options)
     except OverflowError:
         raise problem(name, "X holds a number that overflows double precision", "numbers below 1e308") from None
 

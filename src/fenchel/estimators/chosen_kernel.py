@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import CompoundKernel
+from sklearn.gaussian_process.kernels import CompoundKernel, ConstantKernel, NormalizedKernelMixin, Product, Sum
 
 from ..checks import callers_line, problem
 from ..files import searched
@@ -23,6 +23,7 @@ from ..hyperparameters.kernel_choice import KernelShape, KernelTrials
 from ..hyperparameters.search import Search, SearchOptions
 from ..inputs.observations import Target
 from ..kernels import diagonal, evaluate, is_compound, kernels_of, refuse_compound
+from ..likelihoods.base import Likelihood
 from ..scaled_kernels import ScaledRBF
 from .lengths import few_rows, kernel_part, kernel_starts, known_of_rows, scaled_by
 
@@ -38,6 +39,8 @@ _STEPS = 6, 12, 24, 48  # numbers of steps of successive searches, each from the
 _RISE = 0.5  # nats that a search must gain for another one to follow
 _SEEN, _UNRELATED = 500, 1e-3  # rows that are checked; correlation below which rows are unrelated
 _FAR = 3.0  # nats below the best kernel from which a search is given up
+_VANISHED = float(np.log(1e4))  # log units by which weights above 1 make the noise suspiciously small
+_INVISIBLE = 1e-2  # variance of the function relative to that of y below which its slopes are lost in the noise
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,58 @@ def own_kernel(where: str, kernel: Any, X: np.ndarray, n_functions: int = 1) -> 
         got = f"kernel = {kernel!r} does not fit {X.shape[1]} columns ({error})"
         raise problem(where, got, "one length for all columns, or one for each") from None
     return out
+
+
+def visible_start(target: Target, latent: KernelLatent, own: bool) -> np.ndarray | None:
+    """The start of theta for a kernel of the user's whose variance is tiny beside that of y; None if it is not.
+
+    Noise explains everything there: no hyperparameter has a slope, and a search would end at once. The start has the
+    variance of y, as far as the bounds allow, and all else as the user gave it.
+    """
+    kernel = latent.kernel
+    if is_compound(kernel) or latent.levels is not None:
+        return None
+    rows, low, direction = latent.X[:_SEEN], _INVISIBLE * target.scale**2, _scaling(kernel)
+    variance = float(np.mean(diagonal(kernel, rows)))
+    if not 0.0 < variance < low:
+        return None
+    theta = kernel.theta + np.log(target.scale**2 / variance) * direction
+    theta = np.clip(theta, *np.asarray(kernel.bounds, dtype=np.float64).reshape(-1, 2).T)
+    fixed = isinstance(kernel, NormalizedKernelMixin) or direction.any()
+    if fixed and np.mean(diagonal(kernel.clone_with_theta(theta), rows)) < low:
+        warnings.warn(
+            f"{target.where}: the kernel allows the function less than a hundredth of the variance of y, so noise "
+            "explains nearly everything. Give normalize_y=True, or a ConstantKernel with wider bounds.",
+            UserWarning,
+            stacklevel=callers_line(),
+        )
+    if not direction.any():
+        return None
+    return np.concatenate([theta, target.likelihood.theta]) if own else np.asarray(theta)
+
+
+def _scaling(kernel: Any) -> np.ndarray:
+    """The direction of theta along which the kernel is multiplied by e for each unit; zeros if there is none."""
+    if isinstance(kernel, Sum):
+        return np.concatenate([_scaling(kernel.k1), _scaling(kernel.k2)])
+    if isinstance(kernel, Product):
+        first, second = _scaling(kernel.k1), _scaling(kernel.k2)
+        return np.concatenate([first, 0.0 * second if first.any() else second])
+    return np.full(kernel.n_dims, float(isinstance(kernel, ConstantKernel)))
+
+
+def warn_repeated(where: str, start: Likelihood, fitted: Likelihood, weights: Any) -> None:
+    """Warn of noise that vanished because rows count as several with the same y."""
+    noise = np.array([entry.size for entry in fitted.entries()], dtype=float)
+    if weights is None or np.max(weights) <= 1.0 or not fitted.noise or not noise.any():
+        return
+    if ((start.theta - fitted.theta) @ noise) / noise.sum() > _VANISHED:
+        warnings.warn(
+            f"{where}: almost no noise is left, since a sample_weight above 1 says that several rows have the same y. "
+            "If weights are precisions, divide them by their mean, or give alpha= the noise variances.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def warn_unrelated(where: str, kernel: Any, X: np.ndarray, given: bool = True) -> None:

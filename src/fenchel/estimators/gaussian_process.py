@@ -21,7 +21,7 @@ from ..linalg.arrays import to_numpy
 from ..linalg.devices import device_of, find_device, says_when_full
 from .base import LatentGaussianEstimator, validate_data
 from .categories import read_categories
-from .chosen_kernel import ChosenKernel, chosen_kernel, own_kernel, warn_unrelated
+from .chosen_kernel import ChosenKernel, chosen_kernel, own_kernel, visible_start, warn_repeated, warn_unrelated
 from .classification import Classification
 from .counts import Counts
 from .kernel_latent import KernelLatent
@@ -97,6 +97,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         has_trend = latent.slopes is not None and self.optimizer is not None  # which may leave nothing to learn
         if not has_trend and self._levels is None:  # levels may be unrelated
             warn_unrelated(name, self.kernel_, self.X_train_, self.kernel is not None)
+        if own and learned:
+            warn_repeated(name, target.likelihood, self._fitted, weights)
         return self
 
     def _process(self, X: np.ndarray, target: Target, weights: Any) -> tuple[KernelLatent, Any]:
@@ -133,6 +135,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         self.kernel_choice_ = None if chosen.trials is None else chosen.trials.frame()
         latent = replace(latent, kernel=in_units(chosen.kernel, units.sd**2), theta=chosen.theta, device=device)
         latent = replace(latent, shrinks=chosen.shrinks and not self.integrate, optimizer=self._own_optimizer)
+        if self.kernel is not None and not warm and self.optimizer == "fmin_l_bfgs_b":
+            latent.theta = visible_start(target, latent, own)
         return latent, kernel
 
     def _check_warm(self, n_functions: int) -> None:
@@ -172,6 +176,14 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         kernels = kernels_of(self.kernel_)
         same = len(kernels) > 1 and all(one.n_dims == theta.size for one in kernels)
         return np.tile(theta, len(kernels)) if same else theta
+
+    def _widening(self, held: list[int], n_family: int) -> str:
+        if all(i >= n_family for i in held):
+            return super()._widening(held, n_family)
+        return (
+            "Widen the bounds of the kernel (constant_value_bounds, length_scale_bounds), or change the units: scale "
+            "X, and for a regressor give normalize_y=True."
+        )
 
     def _overwrite(self, theta: np.ndarray) -> None:
         self.kernel_ = at_theta(self.kernel_, theta)
@@ -368,7 +380,7 @@ class GaussianProcessClassifier(GaussianProcessEstimator, Classification):
         As in scikit-learn.
     approximation_loss_ : float
         Upper bound on the elbo of the exact process minus ``elbo_``, in nats: 0 without an approximation, infinite for
-        neighbours.
+        neighbours. Above 100,000 rows it is estimated from sampled rows; ``approximation_`` has its standard error.
     approximation_ : DataFrame or None
         Of inducing points: n_inducing, elbo, bound, standard_error (0 if the bound is proved, else it is estimated from
         sampled rows) and seconds. Of neighbours: n_neighbors, elbo and seconds, also with twice as many.

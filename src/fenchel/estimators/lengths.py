@@ -58,15 +58,9 @@ def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "k
             got = f"{n} rows need about {least / 2**30:.0f} GiB on {device}, which has {available / 2**30:.0f}"
             raise problem(where, got, "a size that fits", 'Use approximation="inducing".')
         return
-    advice = (
-        f"Learn from a sample of some 2,000 rows and give its {learned} with optimizer=None to all of them, for half "
-        "the memory and time"
-        if n_theta
-        else "Fit a sample of the rows"
-    )
+    advice = 'Use approximation="auto" or "inducing", whose cost grows with N and not with N^3'
     advice += (
-        ", or fit a linear model to features of X (sklearn's Nystroem before BayesianLogisticRegression or another "
-        "Bayesian...Regression), whose cost grows with N and not with N^3."
+        f", or learn from a sample of some 2,000 rows and give its {learned} with optimizer=None." if n_theta else "."
     )
     size = f"{n} rows need about {needed / 2**30:.1f} GiB for their dense covariance"
     if needed > available:

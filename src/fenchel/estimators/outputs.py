@@ -9,6 +9,8 @@ before a fit   f ~ GP(mean, kernel) a priori, without a constant
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,6 +82,7 @@ def check_targets(where: str, n_targets: Any, seen: int) -> None:
 # -- several outputs --------------------------------------------------------------------------------
 def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, weights: Any) -> None:
     """Learn the kernel and the noise from all outputs, and fit each output with them: ``model.outputs_``."""
+    from .chosen_kernel import warn_unrelated
     from .mean_functions import check_mean, known_mean, mean_at, read_trend
 
     name = type(model).__name__
@@ -112,7 +115,10 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
     kept = {"theta": evidence.start, "gradient": np.zeros(evidence.start.size), "n_evaluations": 1}
     result: dict[str, Any] = searched("outputs", search, _as_it_is, _as_it_is) if learned else kept
     theta = np.asarray(result["theta"], dtype=np.float64)
-    _keep(model, X, Y, weights, kernel.clone_with_theta(theta[: kernel.n_dims]), theta, size, sds)
+    with _without_the_warning_of_each_output():
+        _keep(model, X, Y, weights, kernel.clone_with_theta(theta[: kernel.n_dims]), theta, size, sds)
+    if model.optimizer is not None:
+        warn_unrelated(name, model.kernel_, X, model.kernel is not None)
     model.theta_names_ = evidence.names
     gradient = np.asarray(result["gradient"])
     model._at_bounds = entries_at_bounds(evidence.bounds, theta, gradient, _GTOL)[0]
@@ -122,6 +128,14 @@ def fit_outputs(model: GaussianProcessRegressor, X: np.ndarray, Y: np.ndarray, w
         said = "a slope is left in the evidence of all outputs"
         warnings.warn(f"{name} did not converge: {said}", ConvergenceWarning, stacklevel=callers_line())
     model.n_iter_ = int(result["n_evaluations"])
+
+
+@contextmanager
+def _without_the_warning_of_each_output() -> Iterator[None]:
+    """No warning of unrelated rows: the kernel is that of all outputs, for which it is given once."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*no row is related to any other")
+        yield
 
 
 def _as_it_is(numbers: dict[str, Any]) -> dict[str, Any]:
@@ -137,6 +151,8 @@ def _check_options(where: str, model: GaussianProcessRegressor, X: np.ndarray) -
     many = model.approximation is not None and len(X) > gates.INDUCING_ROWS
     if model.integrate or model.approximation in ("inducing", "neighbours") or many:
         got = f"several outputs of {len(X)} rows with integrate= or an approximation"
+        if model.approximation == "auto" and not model.integrate:
+            got += f' (approximation="auto" is one above {gates.INDUCING_ROWS} rows)'
         raise problem(where, got, "integrate=None and approximation=None", advice)
 
 
@@ -163,7 +179,8 @@ def _start(
         return own_kernel(where, model.kernel, X), noise, learns
     leading = np.linalg.svd(Z, full_matrices=False)[2][0]
     one = clone(model).set_params(n_targets=None, normalize_y=False)
-    one.fit(X, Z @ leading, sample_weight=weights)
+    with _without_the_warning_of_each_output():
+        one.fit(X, Z @ leading, sample_weight=weights)
     model.kernel_choice_ = one.kernel_choice_
     return one.kernel_, one.likelihood_.variance if learns else noise, learns
 

@@ -17,7 +17,7 @@ from ..distributed import is_dask
 from ..estimators.base import validate_data, weights_of
 from ..files import StatedEstimator, Stored, stated
 from ..inputs.frames import column_names, read_frame
-from ..inputs.observations import read_family
+from ..inputs.observations import announce_missing, read_family
 from . import predictions
 from .fitted import FittedModel
 from .grammar import parse
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ONE_COLUMN = re.compile(r"[^\W\d]\w*|`[^`]+`")
+_NAME, _COLUMN_OF_ARRAY = re.compile(r"[^\W\d]"), re.compile(r"\bx\d+\b")
 _OF_FIT = ("n_restarts", "tol", "accuracy", "evidence", "integrate", "n_jobs", "engine")
 
 
@@ -138,7 +139,8 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
         """E[y] (M,), the posterior's uncertainty integrated out; of labels the mean of their values.
 
         ``return_std`` also gives the standard deviation (M,) of the y that will be seen. Of a frame only the columns
-        that the model reads are needed, exposures and trials among them: ``predict(X, exposure=1)`` is a rate.
+        that the model reads are needed, exposures and trials among them: ``predict(X, exposure=1)`` is a rate. If
+        ``fit`` was given an array of exposures, the default is 1, so that ``predict(X)`` is the rate.
         """
         check_is_fitted(self)
         frame, rows = self._frame(X), {"exposure": exposure, "trials": trials}
@@ -153,13 +155,18 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
         """How well y is predicted, larger is better: R^2 where eta is on the scale of y ("gaussian", "student-t",
         "laplace", "logistic"), as of scikit-learn's regressors; elsewhere the mean log predictive density.
 
-        Rows in which y or a covariate is missing do not count.
+        Rows in which y or a covariate is missing do not count. Exposures and trials that were given to ``fit`` are
+        needed here too: without them each is 1, with a warning.
         """
         check_is_fitted(self)
         name, frame = type(self).__name__, self._frame(X, y)
         noise = self.fit_.likelihood.noise
         truth = vector(name, "y", self.model_.response.values(frame), len(frame), missing=True) if noise else None
         rows = {"exposure": exposure, "trials": trials}
+        likelihood = self.fit_.likelihood
+        given: Any = self.model_.response.given
+        arrays = [key for key in rows if np.ndim(given.get(key))]  # a column is there in new rows too
+        announce_missing(name, likelihood, {key: rows[key] if key in arrays else 1.0 for key in likelihood.row_values})
         values = self.predict(frame, **rows) if noise else predictions.log_density(self.fit_, frame, **rows)
         seen = ~np.isnan(values) if truth is None else ~np.isnan(values + truth)
         if not seen.any():
@@ -178,6 +185,10 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
         named = any(isinstance(column, str) for column in column_names(X))
         if not named:
             X = validate_data(self, X, reset=reset)
+            if _NAME.search(self.formula.partition("~")[2]) and not _COLUMN_OF_ARRAY.search(self.formula):
+                advice = 'A step of a pipeline keeps the names of columns by set_output(transform="pandas").'
+                got = f"X is an array, whose columns are called x0, x1, ..., and the formula {self.formula!r} has none"
+                raise problem(name, f"{got} of them", "a data frame", advice)
             X = {f"x{d}": column for d, column in enumerate(X.T)}
         frame, bare = read_frame(name, X, "X"), response.strip("`")
         if y is None and reset and bare not in frame.columns and _ONE_COLUMN.fullmatch(response):

@@ -95,7 +95,7 @@ def of_data(model: Model, family_given: bool) -> list[str]:
 def of_rows(model: Model) -> list[Remark]:
     """Remarks on groups and on y."""
     groups = [Remark(text, "groups") for text in _of_groups(model)]
-    return [*groups, *(Remark(text, "response") for text in _all_the_same(model))]
+    return [*groups, *(Remark(text, "response") for text in _all_the_same(model) + _labels_with_noise(model))]
 
 
 def of_family(model: Model) -> list[Remark]:
@@ -168,6 +168,16 @@ def _all_the_same(model: Model) -> list[str]:
     label = 0 if target.labels is None else target.labels[int(y[0])]
     what = "all of its trials" if full else number(label) if target.words is None else repr(str(label))
     return [f"the response {model.response.name!r} is {what} in every row: only the prior bounds its level"]
+
+
+def _labels_with_noise(model: Model) -> list[str]:
+    """A remark if y is 0 or 1 and the family, by its name that of logistic regression, is logistic noise."""
+    y = model.target.y[model.target.seen > 0.0]
+    if model.target.likelihood.word != "logistic" or y.size < 2 or not np.isin(y, (0.0, 1.0)).all():
+        return []
+    name = model.response.name
+    noise = 'family="logistic" is real numbers with logistic noise. Logistic regression is family="bernoulli"'
+    return [f"the response {name!r} is 0 or 1 in every row, and {noise}"]
 
 
 def _numbers_as_text(column: pd.Series, name: str) -> str | None:
