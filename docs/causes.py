@@ -104,6 +104,10 @@ CAUSES: dict[str, tuple[str, str]] = {
         "The mesh is coarse for the range that was learned.",
         "Give `edge=`: a twelfth of the range.",
     ),
+    "learned again with": (
+        "A field was learned on a first mesh, and is learned again.",
+        "You need not do anything. With `nu=` and `edge=` in `matern` it is learned once.",
+    ),
     "another smoothness of a field, or a finer mesh": (
         "The smoothness of a field is chosen among several, and a mesh that is too coarse is replaced by a finer one.",
         "You need not do anything. With `nu=` and `edge=` in `matern` the field is learned once.",
