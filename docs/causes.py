@@ -104,9 +104,13 @@ CAUSES: dict[str, tuple[str, str]] = {
         "The mesh is coarse for the range that was learned.",
         "Give `edge=`: a twelfth of the range.",
     ),
-    "The coarser model is that of edge=": (
-        "The first mesh was too coarse, and a finer one was used.",
-        "You need not do anything. `edge=` keeps the first mesh.",
+    "learned again with": (
+        "A field was learned on a first mesh, and is learned again.",
+        "You need not do anything. With `nu=` and `edge=` in `matern` it is learned once.",
+    ),
+    "another smoothness of a field, or a finer mesh": (
+        "The smoothness of a field is chosen among several, and a mesh that is too coarse is replaced by a finer one.",
+        "You need not do anything. With `nu=` and `edge=` in `matern` the field is learned once.",
     ),
     "knots leave": ("There are few knots for such a short range.", "Give more `knots=`."),
     "leaves less, loss=": (
@@ -124,10 +128,6 @@ CAUSES: dict[str, tuple[str, str]] = {
     "no row is related to any other": (
         "The length scales are short compared with the distances between rows.",
         "Scale the columns of X.",
-    ),
-    "learned once more with": (
-        "The first mesh was too coarse, so the field was learned again on a finer one.",
-        "You need not do anything.",
     ),
     # -- the search of hyperparameters -----------------------------------------------------------------------------
     "and the evidence still rises beyond": (

@@ -39,6 +39,13 @@ def data():
         ("zero_inflated_negbinomial", "zero-inflated-negative-binomial"),
         ("cumulative", "ordinal"),
         ("categorical", "multinomial"),
+        ("nbinomial", "negative-binomial"),
+        ("zeroinflatedpoisson1", "zero-inflated-poisson"),
+        ("zeroinflatednbinomial1", "zero-inflated-negative-binomial"),
+        ("zeroinflatedpoisson0", "hurdle-poisson"),
+        ("zeroinflatednbinomial0", "hurdle-negative-binomial"),
+        ("weibullsurv", "weibull"),
+        ("exponentialsurv", "exponential"),
         *[(word.replace("-", "_").upper(), word) for word in families()],
     ],
 )
@@ -109,6 +116,50 @@ def test_cens_takes_expressions(data):
 def test_pairs_that_are_none_are_refused(data, left):
     with pytest.raises(ValueError, match=r"expected cens\(time, event\)"):
         fenchel.fit(f"{left} ~ x", data, family="binomial")
+
+
+# -- terms without their options, and other words of R-INLA --------------------------------------------------
+def test_a_term_is_named_without_its_options(data):
+    written = "matern(x, y, nu=1, edge=0.8)"
+    own, short = ({name: {"range": fenchel.PC(range=2, alpha=0.05)}} for name in (written, "matern(x, y)"))
+    models = [fenchel.Model(f"count ~ {written}", data, "poisson", priors=priors) for priors in (own, short)]
+    pd.testing.assert_frame_equal(models[1].priors, models[0].priors)
+    fit = models[1].fit(integrate="grid")
+    pd.testing.assert_frame_equal(fit.effects["matern(x, y)"], fit.effects[written])
+    np.testing.assert_array_equal(fit.predict(data, without="matern(x, y)"), fit.predict(data, without=written))
+    label = fit.plot_joint("sd of matern(x, y)", ("matern(x,y)", "range")).get_ylabel()
+    assert label == "range of matern(x,y,nu=1,edge=0.8)"
+
+
+def test_a_name_that_two_terms_have_without_their_options_is_refused(data):
+    formula, prior = "y ~ s(x, by=a) + s(x, by=b)", {"s(x)": fenchel.PC(1.0)}
+    frame = data.assign(a=(data.g > 4).astype(float), b=data.size + data.h.astype(float))
+    with pytest.raises(ValueError, match=r"priors name 's\(x\)'"):
+        fenchel.Model(formula, frame, priors=prior)
+
+
+def test_hyperparameters_are_named_by_their_first_words(data):
+    def stated(**own):
+        return fenchel.Model("y ~ x + (x|g)", data, priors={"(x|g)": own}).priors.loc["(x|g)", "prior"].tolist()
+
+    assert stated(sd=fenchel.PC(1, 0.01), correlation=fenchel.Normal(0, 1.14)) == [
+        "exponential, P(sd intercept (at the mean) > 1) = 0.01",
+        "exponential, P(sd x > 1) = 0.01",
+        "2 atanh correlation intercept, x ~ N(0, 1.14^2)",
+    ]
+    both = stated(**{"sd x": fenchel.PC(2, 0.01), "sd": fenchel.PC(1, 0.01)})  # the longer name in any order
+    assert both[:2] == ["exponential, P(sd intercept (at the mean) > 1) = 0.01", "exponential, P(sd x > 2) = 0.01"]
+    with pytest.raises(ValueError, match="names 'cor'; expected sd intercept"):
+        stated(cor=fenchel.Normal(0, 1))
+
+
+def test_the_summary_says_what_a_term_is_up_to_the_first_sign_outside_of_brackets(data):
+    ring = {i: [(i - 1) % 10, (i + 1) % 10] for i in range(10)}
+    frame = data.assign(t=np.arange(len(data)))
+    formula = "count ~ seasonal(t, 4) + bym2(g)"
+    said = fenchel.fit(formula, frame, "poisson", graphs={"g": ring}, accuracy="fast").summary().lower()
+    assert "a seasonal effect whose sum over each period is n(0, sd^2), 120 levels" in said
+    assert "effects of regions with one sd (besag, york, mollie), 10 levels" in said
 
 
 # -- terms as the formula writes them ------------------------------------------------------------------------

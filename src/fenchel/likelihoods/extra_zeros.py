@@ -137,7 +137,10 @@ class ZeroInflated(OwnProbability):
     bound = "mixture"
     bounds: ClassVar[Bounds] = {"mixture": ZeroMixture}
     log_concave = False
-    shorter: ClassVar[dict[str, str]] = {"poisson": "zip", "negative-binomial": "zinb"}
+    others: ClassVar[dict[str, tuple[str, ...]]] = {  # of pscl, and of R-INLA
+        "poisson": ("zip", "zeroinflatedpoisson1"),
+        "negative-binomial": ("zinb", "zeroinflatednbinomial1"),
+    }
     own = (
         Parameter(
             "probability",
@@ -260,6 +263,10 @@ class Hurdle(OwnProbability):
     """
 
     prefix = "hurdle"
+    others: ClassVar[dict[str, tuple[str, ...]]] = {  # of R-INLA
+        "poisson": ("zeroinflatedpoisson0",),
+        "negative-binomial": ("zeroinflatednbinomial0",),
+    }
     own = (Parameter("probability of 0", "probability", LOGIT, PROBABILITY_BOUNDS, start=_share, weak=(-1.0, 3.0)),)
 
     def __init__(self, base: ExposedMean, probability: ArrayLike = 0.5) -> None:

@@ -43,11 +43,11 @@ class Modified(Likelihood):
     base : Likelihood
     own : parameters of the modifier, which follow those of the base
     prefix : prefix of the ``word`` of the modified likelihood
-    shorter : other names of the modified likelihood, by the word of the base
+    others : other names of the modified likelihood, by the word of the base
     """
 
     prefix = ""
-    shorter: ClassVar[dict[str, str]] = {}
+    others: ClassVar[dict[str, tuple[str, ...]]] = {}
     own: tuple[Parameter, ...] = ()
 
     def __init__(self, base: Any) -> None:
@@ -56,8 +56,7 @@ class Modified(Likelihood):
         self.row_parameters = base.row_parameters
         self.word, self.needs = f"{self.prefix}-{base.word}" if base.word else None, base.needs
         start = self.prefix.replace("-", "")
-        others = (self.shorter[base.word],) if base.word in self.shorter else ()
-        self.aliases = (*(start + alias for alias in base.aliases), *others)
+        self.aliases = (*(start + alias for alias in base.aliases), *self.others.get(base.word, ()))
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:  # type: ignore[override]

@@ -113,7 +113,10 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         "exact": ExactExpectation,
     }
     word = "negative-binomial"
-    aliases = ("nb", "nb2", "nbinom", "nbinom2", "negbin", "negbinomial", "negativebinomial2")
+    aliases = (
+        *("nb", "nb2", "nbinom", "nbinom2", "negbin", "negbinomial", "negativebinomial2"),
+        "nbinomial",  # of R-INLA, whose nbinomial2 is another model
+    )
     bend_above_zero = (-7.0, 600.0)
     # up to where the largest count has a millionth more variance than a Poisson's
     parameters = (

@@ -198,7 +198,7 @@ class Exponential(ProportionalHazards):
     array([0.3679])
     """
 
-    word = "exponential"
+    word, aliases = "exponential", ("exponentialsurv",)
 
     def __init__(self, event: ArrayLike | None = None) -> None:
         self.event = event
@@ -234,6 +234,7 @@ class Weibull(ProportionalHazards):
     """
 
     word: str | None = "weibull"
+    aliases = ("weibullsurv",)
     moves_eta = True
     parameters: tuple[Parameter, ...] = (Parameter("shape", "shape", bounds=_shape_bounds, weak=(0.0, 3.0)),)
 

@@ -147,8 +147,10 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
         n_latents = 0 if sum_ is None else sum(term.n_latents for term in sum_.effects)
         price = spent * (n_latents / n_before) ** 1.5  # the growth of a factorisation's work in the plane
         if price > _DEAR_AGAIN and n_latents > n_before:
-            finer = f"learned once more with {n_latents} latents where it had {n_before}, in about {price:.0f} s"
-            remarks.warn([f"{finer}. The coarser model is that of edge=, the edge of its mesh"])
+            anew = f"learned again with {n_latents} latents in place of {n_before}, in about {price:.0f} s"
+            remarks.warn(
+                [f"{anew}: another smoothness of a field, or a finer mesh. nu= and edge= in matern() state them"]
+            )
     plan, mixture, answers = dial.plan(FittedModel(fitted, learned)), None, None
     data = target.likelihood, fitted.sum.family(), target.y
     if plan.method is not None:

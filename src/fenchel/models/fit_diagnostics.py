@@ -30,14 +30,14 @@ class FitDiagnostics(FitEffects):
         Parameters
         ----------
         corrected : bool, default False
-            Use corrected marginals, as a corrected fit does by itself; the result then has the probability integral
-            transforms ``pit``.
+            Use corrected marginals, as a corrected or an integrated fit does by itself.
 
         Returns
         -------
         LeaveOneOut
             With ``log_density``, ``elpd`` and ``elpd_se``. A row of any weight is left out whole and counts once. Rows
-            of "cox" are intervals of time; ``leave_group_out(range(n))`` leaves out people.
+            of "cox" are intervals of time; ``leave_group_out(range(n))`` leaves out people. R-INLA's CPO are
+            ``np.exp(log_density)``; PIT are ``residuals("uniform")``.
         """
         check(self, "loo")
         scores = self.model.reduction.scores

@@ -26,7 +26,7 @@ from ..terms import Term
 from ..terms.matern_terms import grid_over
 from .averages import typical_rows
 from .capabilities import answers
-from .stated_priors import term_named
+from .stated_priors import term_named, without_blanks, without_options
 from .tables import described_theta, initials
 
 if TYPE_CHECKING:
@@ -287,10 +287,19 @@ def _called_in_words(row: tuple[str, str, float]) -> str:
     return f"{row[1]} of {row[0]}"
 
 
+def _bare(name: Any) -> Any:
+    return tuple(map(without_blanks, name)) if isinstance(name, tuple) else without_blanks(name)
+
+
 def _row_named(rows: list[tuple[str, str, float]], name: Any) -> int:
-    """By both names of the table, by one of them where that says which, or in words."""
-    ways = [{row[:2], row[0], row[1], _called_in_words(row)} for row in rows]
-    result = [k for k, names in enumerate(ways) if (tuple(name) if isinstance(name, list) else name) in names]
+    """By both names of the table, by one of them where that says which, or in words; terms also without options."""
+    key = _bare(tuple(name) if isinstance(name, list) else name)
+    short = [(without_options(row[0]), *row[1:]) for row in rows]
+    for spelled in (rows, short):
+        ways = [(row[:2], row[0], row[1], _called_in_words(row)) for row in spelled]
+        result = [k for k, names in enumerate(ways) if key in map(_bare, names)]
+        if result:
+            break
     if len(result) == 1:
         return result[0]
     got = f"there is no hyperparameter {name!r}" if not result else f"{name!r} is said of {len(result)} hyperparameters"

@@ -16,6 +16,7 @@ also scales the priors of coefficients in ``dispersion=`` and ``zero=`` and of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 FLAT = 100.0  # times the default sd: a flat prior is replaced by this one, since an improper one has no evidence
 _MIDDLE = 1.96  # sds on either side that hold 95 % of a normal
 _USUAL = 10.0  # the fixed_sd to which declared widths refer
+_BEFORE_OPTIONS = re.compile(r"(\w+\([^()=]+),\w+=(?!=)")
 
 
 # -- coefficients and terms -----------------------------------------------------------------------
@@ -56,13 +58,25 @@ def is_coefficient(terms: Sequence[Term], coefficients: Sequence[str], key: Any)
 
 
 def term_named(terms: Sequence[Term], key: Any) -> Term | None:
-    """The term with this text, ignoring blanks, or the only term over this column."""
-    text = "".join(str(key).split())
+    """The term with this text, ignoring blanks; else the only one over this column, or with this text less options."""
+    text = without_blanks(key)
     for term in terms:
-        if term.name == key or "".join(str(term.name).split()) == text:
+        if term.name == key or without_blanks(term.name) == text:
             return term
-    over = terms_over(terms, key)
+    over = terms_over(terms, key) or [term for term in terms if without_options(term.name) == text]
     return over[0] if len(over) == 1 else None
+
+
+def without_blanks(name: Any) -> str:
+    """The text of a term as it is compared."""
+    return "".join(str(name).split())
+
+
+def without_options(name: Any) -> str:
+    """The text of a term without its options: matern(x,y) of matern(x,y,nu=1)."""
+    text = without_blanks(name)
+    before = _BEFORE_OPTIONS.match(text)
+    return text if before is None else f"{before[1]})"
 
 
 def terms_over(terms: Sequence[Term], column: Any) -> list[Term]:

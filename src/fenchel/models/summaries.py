@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from .fit_tables import FitTables
     from .model import Model
+
+
+_END_OF_CLAUSE = re.compile(r"[,:.](?![^()]*\))")  # outside of brackets
 
 
 # -- text ---------------------------------------------------------------------------------------------------
@@ -80,7 +84,7 @@ def summary(fit: FitTables) -> str:
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
     result = fit.hyperparameters
     if len(result):
-        known = "by the evidence about its mode" if fit.integrated is None else "(value: the mode of all together)"
+        known = "by the evidence about its mode" if fit.integrated is None else "(value: their joint mode)"
         lines += ["", f"hyperparameters, 95 % intervals {known}", _text(result)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(prior_table(model))]
@@ -131,5 +135,6 @@ def _text(frame: pd.DataFrame) -> str:
 def _in_words(term: Term) -> str:
     levels = f", {len(term.levels)} levels" if term.levels is not None else ""
     levels += f", {term.details()}" if term.details() else ""
-    first = (type(term).__doc__ or type(term).__name__).strip().split("\n")[0].split(",")[0].split(":")[0].rstrip(".")
+    said = (type(term).__doc__ or type(term).__name__).strip().split("\n")[0]
+    first = said[: _END_OF_CLAUSE.search(said + ".").start()]  # type: ignore[union-attr]
     return f"{first[0].lower()}{first[1:]}{levels}" if first[1:2].islower() else f"{first}{levels}"

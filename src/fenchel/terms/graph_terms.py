@@ -99,8 +99,9 @@ class ICAR(GraphTerm):
 
 
 class BYM(GraphTerm):
-    """The model of Besag, York and Mollie: an ICAR effect u plus an independent effect v, with an sd for each.
+    """Spatial and independent effects of regions (Besag, York, Mollie): an ICAR effect u plus an independent v.
 
+    Each has its own sd.
     Arguments are ``column`` and ``graph``, the adjacency matrix, and ``levels`` and ``name`` as in ``LevelTerm``.
     """
 
@@ -118,9 +119,9 @@ class BYM(GraphTerm):
 
 
 class BYM2(GraphTerm):
-    """The model of Besag, York and Mollie with one sd: sd (sqrt(phi) u + sqrt(1 - phi) v), u a scaled ICAR.
+    """Spatial and independent effects of regions with one sd (Besag, York, Mollie): sd (sqrt(phi) u + sqrt(1 - phi) v).
 
-    phi is the share of the variance that neighbours have in common (Riebler et al. 2016).
+    u is a scaled ICAR, and phi is the share of the variance that neighbours have in common (Riebler et al. 2016).
     Arguments are ``column`` and ``graph``, the adjacency matrix, and ``levels`` and ``name`` as in ``LevelTerm``.
     """
 
@@ -148,7 +149,7 @@ class Generic(StructuredTerm):
     ``constraints`` remove the directions in which R is singular.
     """
 
-    word, needs, partitioned = "generic", ("structure", "R"), True
+    word, r_names, needs, partitioned = "generic", ("generic0",), ("structure", "R"), True
 
     def __init__(
         self, column: Hashable = None, structure: Any = None, *, constraints: Any = None, **options: Any

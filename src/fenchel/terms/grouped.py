@@ -22,6 +22,16 @@ from .base import START_SD, Hyperparameter, Term, TermRows, level_sd, one_each
 from .forecast import FARTHEST, Unseen, beyond
 from .matern_terms import far_times
 
+_OF_R_INLA = {  # arguments of f(): what to write here
+    "cyclic": 's(t, bs="cc", period=[0, 12]) is a curve whose two ends meet.',
+    "group": "interact(icar(r), rw1(t)) is the product of two effects.",
+    "replicate": "by= makes a series for each level of a column.",
+    "graph": 'It is graphs={"r": ...} of the model, or icar(r, W) with a variable W.',
+    "hyper": "It is priors={...} of the model.",
+    "constr": "Intrinsic effects always sum to zero.",
+    "order": "ar(t, p) is an autoregression of order p.",
+}
+
 
 class LevelTerm(Term):
     """Base class of terms with an effect for each level of a column.
@@ -68,7 +78,8 @@ class LevelTerm(Term):
     ) -> None:
         for option in start:
             if option not in self.options:
-                raise problem(type(self).__name__, f"the option {option!r}", ", ".join(self.options))
+                advice = _OF_R_INLA.get(option, "")
+                raise problem(type(self).__name__, f"the option {option!r}", ", ".join(self.options), advice)
         self.column, self.by, self.chosen, self.start = column, by, levels, start
         self.name = name if name is not None or column is None else column if by is None else f"{by} | {column}"
 

@@ -118,6 +118,7 @@ class MaternSeries(TimeTerm):
     """
 
     word: ClassVar[str | None] = "matern"
+    r_names = ("spde",)
     over = "columns"
 
     chain: Stationary

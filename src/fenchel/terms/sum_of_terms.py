@@ -321,7 +321,7 @@ def _priors(where: str, term: Term, asked: Any) -> list[ScalarPrior | None]:
     """The prior of each hyperparameter of a term: {name: prior}, one prior, or None for flat ones.
 
     One prior is of every hyperparameter that is called as the first, as sd[a] and sd[b] are; a ``PC`` of every one that
-    is called as it says.
+    is called as it says. A name may be the first words of several: "sd" of "sd intercept" and "sd x".
     """
     typed = term.hyperparameters
     if asked is None:
@@ -334,9 +334,12 @@ def _priors(where: str, term: Term, asked: Any) -> list[ScalarPrior | None]:
         asked = {h.scale.name: asked for h, own in zip(typed, words, strict=True) if own == word}
     known = {name: i for i, h in enumerate(typed) for name in (h.name, h.scale.name)}
     out = [h.prior for h in typed]
-    for name, given in asked.items():
-        if name not in known:
+    for name, given in sorted(asked.items(), key=lambda item: item[0] in known):  # "sd" of all before "sd x"
+        begins = (f"{name} ", f"{name}[")
+        places = [known[name]] if name in known else [i for i, h in enumerate(typed) if h.scale.name.startswith(begins)]
+        if not places:
             expected = ", ".join(h.scale.name for h in typed)
             raise problem(where, f"priors[{term.name!r}] names {name!r}", expected)
-        out[known[name]] = typed[known[name]].stated(where, term.name, name, given)
+        for i in places:
+            out[i] = typed[i].stated(where, term.name, typed[i].scale.name, given)
     return out
