@@ -342,5 +342,5 @@ def _at_bounds(fitter: Fitter, through: LogDensity) -> list[str]:
         spread = float(np.sqrt(w @ (thetas[:, i] - w @ thetas[:, i]) ** 2))
         near = np.minimum(thetas[:, i] - bounds[i, 0], bounds[i, 1] - thetas[:, i]) < NEAR_BOUND * spread
         if spread > 0.0 and w[near].sum() > COUNTING_SHARE:
-            out.append(f"the posterior of {names[i]} reaches a bound of it and is cut off there")
+            out.append(f"the posterior of {names[i]} is cut off at the end of its range")
     return out
