@@ -370,7 +370,7 @@ TERMS: dict[str, dict[str, str]] = {
         "the inverse of the penalty",
         _SD,
         "`s()` in mgcv and brms",
-        "`k` unknowns: 10 by default",
+        "`k` unknowns: 20 by default, and 30 for a surface of two covariates",
         '"y ~ s(age, by=sex) + sex", data',
     ),
     "te": _term(
@@ -379,7 +379,7 @@ TERMS: dict[str, dict[str, str]] = {
         "a tensor product of two splines, with a penalty along each covariate",
         _SD_EACH,
         "`te()` in mgcv",
-        "`k` times `k` unknowns",
+        "`k` times `k` unknowns; `k` is 5 by default",
         '"y ~ te(temperature, humidity)", data',
     ),
     "ti": _term(

@@ -238,13 +238,13 @@ def test_an_evidence_that_is_no_nearer_is_not_used(monkeypatch):
     monkeypatch.setattr(module.Corrected, "_holds", "a test says so")
     monkeypatch.setattr(gates, "DRAWN_SITES", 0)
     monkeypatch.setattr(gates, "COLLAPSED_WORK", 0.0)
-    with pytest.warns(UserWarning, match="sds of terms are the elbo's and may be too small"):
+    with pytest.warns(UserWarning, match="sds of terms come from the elbo and may be too small"):
         fit = fenchel.fit("y ~ month + (1|g)", data, "bernoulli", evidence="corrected")
     assert fit.found.maximises == "elbo"
-    with pytest.warns(UserWarning, match="sds of terms are the elbo's and may be too small"):
+    with pytest.warns(UserWarning, match="sds of terms come from the elbo and may be too small"):
         fit = fenchel.fit("y ~ month + (1|g)", data, "bernoulli", integrate="auto")
     assert fit.integrated.evidence == "elbo"
-    assert "sds of terms are the elbo's" in fit.summary().splitlines()[0]
+    assert "sds of terms come from the elbo" in fit.summary().splitlines()[0]
 
 
 def test_integration_reaches_as_far_as_what_it_integrates():

@@ -280,7 +280,7 @@ def test_the_readme_runs(capsys):
 
 GUIDES = ("effects", "residuals", "design", "estimators")
 STARTS = ("mixed_models", "maps_and_smooths", "gaussian_processes", "likelihood_and_prior")
-CONVERTS = ("inla", "scikit_learn")
+CONVERTS = ("inla", "scikit_learn", "survival")
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,16 @@ def test_pictures_of_durations_show_survival(family, tmp_path):
         fit.plot_check(by="age")
 
 
+@pytest.mark.parametrize("family", ["cox", "weibull"])
+def test_events_that_are_coded_otherwise_are_told_how(family):
+    data = durations(40).assign(status=lambda d: d["event"] + 1)
+    data["state"] = np.where(data["event"] == 1, "dead", "alive")
+    with pytest.raises(Refusal, match="Where 1 is censored and 2 an event, as R may code it"):
+        fenchel.fit("cens(time, status) ~ x", data, family)
+    with pytest.raises(Refusal, match=r"make a column of true and false: data\[\"event\"\] = data\[\"state\"\]"):
+        fenchel.fit("cens(time, state) ~ x", data, family)
+
+
 def test_cox_with_a_walk_predicts_survival():
     data = durations(300)
     fit = fenchel.fit("cens(time, event) ~ x + z + (1|g)", data, "cox")
@@ -205,6 +215,11 @@ def test_cox_with_a_walk_predicts_survival():
     assert (np.diff(said["mean"].to_numpy(), axis=1) < 0).all()
     with pytest.raises(fenchel.checks.Refusal, match="times beyond the data"):
         fit.survival(new, [100.0])
+    centre = fit.survival(new[["x", "z"]], [0.5, 1.0], without="groups")  # no column g is needed
+    np.testing.assert_allclose(centre, truth[:, 1:3], atol=0.1)
+    eta = fit.contrast(new.iloc[[1]].assign(g=1), new.iloc[[0]])["mean"].iloc[0]  # hazards stay proportional
+    np.testing.assert_allclose(np.log(centre.loc[1]) / np.log(centre.loc[0]), np.exp(eta), rtol=0.05)
+    assert fit.plot_survival(new[["x", "z"]], without="groups") is not None
 
 
 def test_ratios_of_a_cox_model_are_hazard_ratios(tmp_path):
@@ -395,5 +410,8 @@ def test_survival_of_weibull_fits(integrate):
     np.testing.assert_allclose(found["mean"][50.0], (drawn > 50.0).mean(axis=0), atol=0.02)
     np.testing.assert_allclose(found["mean"][120.0], (drawn > 120.0).mean(axis=0), atol=0.02)
     assert (found["lower"].to_numpy() <= found["mean"].to_numpy() + 1e-12).all()
+    centre = fit.survival(new[["x"]], times, size=4000, without="groups")
+    drawn = fit.sample(new[["x"]], 40_000, 1, kind="outcome", without="groups")
+    np.testing.assert_allclose(centre[50.0], (drawn > 50.0).mean(axis=0), atol=0.02)
     with pytest.raises(ValueError, match='family="weibull", "exponential" or "cox"'):
         fenchel.fit("x ~ 1", data).survival(new, times)

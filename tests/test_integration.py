@@ -427,7 +427,7 @@ def test_where_the_correction_does_not_hold_the_elbo_weights(monkeypatch):
     monkeypatch.setattr(Point, "usable", False)
     found = integrate(*small())
     assert found.evidence == "elbo"
-    assert "sds of terms are the elbo's" in found.status
+    assert "sds of terms come from the elbo" in found.status
 
 
 def test_a_ridge_without_a_prior_is_told():

@@ -192,7 +192,7 @@ class Corrected(Stored, PosteriorOnGrids):
         if self._holds is not None:
             return self._holds
         if self.log_evidence_se > max(_LARGE, _SHARE * (abs(self.own) + abs(self.pairs))):
-            return f"dependence between observations may change the evidence by {self.log_evidence_se:.2g} nats"
+            return f"the dependence between rows may shift the log evidence by {self.log_evidence_se:.2g} nats"
         return None
 
     # -- marginals ---------------------------------------------------------------------------------

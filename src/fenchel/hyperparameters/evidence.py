@@ -304,7 +304,7 @@ def doubt_of(found: Corrected | Collapsed | Interpolated | ImportanceSample) -> 
 
 def not_used(why: str) -> str:
     """The sentence for a theta that maximises the elbo although the corrected evidence was requested."""
-    return f"sds of terms are the elbo's and may be too small, as the corrected evidence does not hold: {why}"
+    return f"sds of terms come from the elbo and may be too small; the corrected evidence is not reliable here: {why}"
 
 
 class CorrectedEvidence(Evidence):

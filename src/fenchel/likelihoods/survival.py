@@ -75,7 +75,9 @@ class ProportionalHazards(LogLink, ExponentialLikelihood):
         bad = ~np.isin(event, (0.0, 1.0)) & ~np.isnan(y)
         if bad.any():
             got = f"event{first_value(bad, event)} is neither 0 nor 1"
-            raise problem(self.name, got, "1 where the event happened and 0 where the row is censored")
+            coded = set(np.unique(event[~np.isnan(y)])) <= {1.0, 2.0}
+            advice = "Where 1 is censored and 2 an event, as R may code it, give a column with 1 less." if coded else ""
+            raise problem(self.name, got, "1 where the event happened and 0 where the row is censored", advice)
         check_durations(self.name, y, (y == 0.0) & (event == 1.0), "event{} = 1")
         observed = y > 0.0  # a duration of 0, censored, says nothing; NaN is unobserved
         t = np.where(observed, y / self.unit, 1.0)

@@ -6,7 +6,7 @@ d/dx eta       the same, which is linear in the latents: its marginal is that of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -142,7 +142,7 @@ def _drawn(where: PredictionRows, parts: Sequence[LatentDraws], kind: str) -> np
 
 
 def survival_draws(
-    fit: FitTables, new: Table, times: Any, size: int, rng: Any, new_groups: str
+    fit: FitTables, new: Table, times: Any, size: int, rng: Any, options: Mapping[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, Any]:
     """Times (T,), joint draws (size, M, T) of P(T > t) of new rows, and their index."""
     at = np.atleast_1d(numeric("survival", "times", times))
@@ -151,7 +151,7 @@ def survival_draws(
         raise problem("survival", got, 'family="weibull", "exponential" or "cox"')
     if at.ndim > 1 or not (at >= 0.0).all():
         raise problem("survival", f"times = {times!r}", "one time or several, each 0 or above")
-    rows, rng = read_rows(fit, new, new_groups), np.random.default_rng(rng)
+    rows, rng = read_rows(fit, new, **options), np.random.default_rng(rng)
     out = np.empty((count("survival", "size", size, 2), rows.there.size, at.size))
     for part, which in shares(fit, len(out), rng):
         eta = eta_draws(rows.under(part), latent_draws(part, which.size, rng), rng)

@@ -202,11 +202,11 @@ class Reduction:
         """The result of ``FittedModel.sample``."""
         return predictions.draws(fit, predictions.read_rows(fit, new, **options), size, rng, kind)
 
-    def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, new_groups: str) -> Any:
+    def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, options: Mapping[str, Any]) -> Any:
         """Times (T,), draws (size, M, T) of P(T > t), and the index of the rows."""
         from .averages import survival_draws
 
-        return survival_draws(fit, new, times, size, rng, new_groups)
+        return survival_draws(fit, new, times, size, rng, options)
 
     def people(self, fit: FittedModel) -> People:
         """The people of a fit of durations: the rows as the user gave them."""

@@ -11,7 +11,7 @@ and interval: pieces of durations.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +24,7 @@ from ..terms import IID, DataTable, Hyperparameter, Term
 from . import capabilities, predictions
 from .base import ModelSpec, Reduction, dropped_in_words, missing_in
 from .grammar import Name, parse
+from .response import events_of_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,10 +139,9 @@ class Cox(Reduction):
 
     def durations(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Times and events of rows (N,), NaN where they are missing."""
-        time, event = (
-            numeric("Model", name, column_of("Model", frame, name), missing=True) for name in (self.time, self.event)
-        )
-        return time, event
+        time, event = (column_of("Model", frame, name) for name in (self.time, self.event))
+        words = events_of_words(self.event)
+        return numeric("Model", self.time, time, missing=True), numeric("Model", self.event, event, words, missing=True)
 
     def _set_edges(self, at: np.ndarray, often: np.ndarray, baseline: str) -> None:
         """Set the ends of the intervals: the event times, or quantiles of them if there are many."""
@@ -214,7 +214,7 @@ class Cox(Reduction):
         return likelihood.changed(ratio="hazard_ratio"), 0.0
 
     # -- answers -----------------------------------------------------------------------------------
-    def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, new_groups: str) -> Any:
+    def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, options: Mapping[str, Any]) -> Any:
         """Joint draws of S(t) = exp(-sum_j width_j e^{b_j + eta}) of new rows at times."""
         at = np.atleast_1d(numeric("survival", "times", times))
         if at.ndim > 1 or not ((at >= 0.0) & (at <= self.edges[-1])).all():
@@ -223,7 +223,7 @@ class Cox(Reduction):
         frame = read_frame("survival", new, "new")
         n, intervals = len(frame), self.edges.size - 1
         rows, where = np.repeat(np.arange(n), intervals), np.tile(np.arange(intervals), n)
-        pieces = predictions.read_rows(fit, self.expanded(frame, rows, where), new_groups)
+        pieces = predictions.read_rows(fit, self.expanded(frame, rows, where), **options)
         size, rng = count("survival", "size", size, 2), np.random.default_rng(rng)
         hazard = np.exp(predictions.draws(fit, pieces, size, rng, "link")).reshape(size, n, intervals)
         return at, np.exp(-np.einsum("snj,tj->snt", hazard, self.time_spent(at))), frame.index

@@ -209,6 +209,7 @@ class FittedModel(FamiliarNames, Stored):
         size: int = 1000,
         rng: Any = 0,
         new_groups: str = "population",
+        without: str | Sequence[str] = (),
     ) -> pd.DataFrame:
         """Survival probabilities P(T > t) of new rows, for the families "cox", "weibull" and "exponential".
 
@@ -220,8 +221,9 @@ class FittedModel(FamiliarNames, Stored):
             Probability of an interval; each time then has the columns mean, lower and upper.
         size : int, default 1000
             Number of joint draws from which they are computed.
-        rng, new_groups
-            As in ``sample``.
+        rng, new_groups, without
+            As in ``sample``. The curve of a new group is averaged over the population of groups;
+            ``without="groups"`` gives the curve of a group whose effect is 0, such as a frailty of 1.
 
         Returns
         -------
@@ -238,7 +240,8 @@ class FittedModel(FamiliarNames, Stored):
         """
         check(self, "survival")
         self._check_table("survival", new)
-        times, drawn, index = self.model.reduction.survival(self, new, times, size, rng, new_groups)
+        options = {"new_groups": new_groups, "without": without}
+        times, drawn, index = self.model.reduction.survival(self, new, times, size, rng, options)
         return averages.survival_frame(index, times, drawn, interval)
 
     def simulate(self, size: int = 1, rng: Any = None, data: Table = None, **options: Any) -> np.ndarray:

@@ -316,10 +316,16 @@ def _reads(value: Any) -> list[str]:
     return []
 
 
+def events_of_words(name: Any) -> str:
+    """How to make events of a column of words."""
+    return f'With words, make a column of true and false: data["event"] = data["{name}"] == "dead".'
+
+
 def _numbers(where: str, key: str, value: Any, frame: pd.DataFrame) -> np.ndarray:
     """A column, or an expression of columns, as numbers (N,)."""
     if value in _reads(value):
-        return numeric(where, f"{key} (the column {value!r})", column_of(where, frame, value))
+        advice = events_of_words(value) if key == "event" else ""
+        return numeric(where, f"{key} (the column {value!r})", column_of(where, frame, value), advice)
     return _column(where, key, value, frame)
 
 

@@ -137,4 +137,6 @@ def _in_words(term: Term) -> str:
     levels += f", {term.details()}" if term.details() else ""
     said = (type(term).__doc__ or type(term).__name__).strip().split("\n")[0]
     first = said[: _END_OF_CLAUSE.search(said + ".").start()]  # type: ignore[union-attr]
-    return f"{first[0].lower()}{first[1:]}{levels}" if first[1:2].islower() else f"{first}{levels}"
+    if first[1:2].islower() or first.startswith("A "):  # a word, and not a name such as ICAR
+        first = f"{first[0].lower()}{first[1:]}"
+    return f"{first}{levels}"
