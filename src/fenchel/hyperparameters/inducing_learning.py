@@ -173,10 +173,8 @@ def learn_inducing(
 
 def _sizes(n_inducing: Any, N: int, most: int, work: float) -> list[int]:
     """The numbers of points to try, in order; none where the points are given."""
-    if np.ndim(n_inducing) > 0:
-        return []
-    if n_inducing != "auto":
-        return [min(N, count("learn_inducing", "n_inducing", n_inducing, 1))]
+    if np.ndim(n_inducing) > 0 or n_inducing != "auto":
+        return [] if np.ndim(n_inducing) > 0 else [min(N, count("learn_inducing", "n_inducing", n_inducing, 1))]
     out = [min(FIRST_POINTS, most)]
     while out[-1] < most:
         size = min(most, GROWTH * out[-1])

@@ -2,9 +2,8 @@
 
     eta = intercept + sum over terms of (design z + fixed columns beta),    z ~ N(0, Q(theta)^-1), A z = 0
 
-A term is made without data: ``RW1("year")``. ``read`` applies it to a table and returns a copy that knows its levels.
-That copy has a design for the rows of any table. Terms can be pickled. Your own term is a subclass of ``Term``, or of
-``LevelTerm`` if it is over the levels of a column.
+A term is made without data: ``RW1("year")``. ``read`` applies it to a table and returns a copy that knows its levels
+and has a design for any rows. Your own term is a subclass of ``Term``, or of ``LevelTerm`` for the levels of a column.
 """
 
 from __future__ import annotations
