@@ -46,10 +46,10 @@ def pages(generated_pages, tmp_path_factory):
 def table():
     """A table with every column that formulas of the pages name."""
     rng, n = np.random.default_rng(0), 120
-    names = "x z y X Y depth age temperature humidity elevation area lon lat smoking score price hour visit"
+    names = "x z y X Y depth age temperature humidity elevation area lon lat smoking score price hour visit drug"
     out = pd.DataFrame({name: rng.normal(size=n) for name in names.split()})
     steps = np.tile(np.arange(24), 5)
-    out = out.assign(t=steps, year=steps, month=steps, day=steps, subject=np.repeat(np.arange(5), 24))
+    out = out.assign(t=steps, year=steps, month=steps, day=steps, interval=steps, subject=np.repeat(np.arange(5), 24))
     for name in ("g", "r", "county", "child", "rater", "item", "first_school", "second_school", "region"):
         out[name] = rng.integers(0, 10, n)
     for name in ("deaths", "visits", "hits", "size"):
