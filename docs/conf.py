@@ -1,5 +1,6 @@
 """How Sphinx builds the site: ``make docs`` writes ``docs/_build/html``, offline, with no warning left over."""
 
+import inspect
 import logging
 import re
 import sys
@@ -88,6 +89,15 @@ def skip(app, what, name, obj, skipped, options):
     return True if module.startswith("sklearn") or re.fullmatch(r"set_\w+_request", name) else None
 
 
+def signature_of_class(app, what, name, obj, options, signature, result):
+    """The parameters of __init__, without types: classes that files keep have a __new__ that takes anything."""
+    if what != "class" or signature is None:
+        return None
+    known = inspect.signature(obj).parameters.values()
+    shown = [each.replace(annotation=each.empty) for each in known if not each.name.startswith("_")]
+    return str(inspect.Signature(shown)), result
+
+
 def plain(app, what, name, obj, options, lines):
     """Docstrings are plain text: names such as mean_ and sizes such as |u| are code, and no references."""
     for i, line in enumerate(lines):
@@ -99,4 +109,5 @@ def plain(app, what, name, obj, options, lines):
 
 def setup(app):
     app.connect("autodoc-skip-member", skip)
+    app.connect("autodoc-process-signature", signature_of_class)
     app.connect("autodoc-process-docstring", plain, priority=100)
