@@ -68,8 +68,10 @@ class Profile(NamedTuple):
 
 
 def _in_place(function: str, x: Array) -> Array:
+    if is_numpy(x):
+        return getattr(np, function)(x, out=x)
     xp = namespace(x)
-    return getattr(xp, function)(x, out=x) if library_of(x) in ("numpy", "torch") else getattr(xp, function)(x)
+    return getattr(xp, function)(x, out=x) if library_of(x) == "torch" else getattr(xp, function)(x)
 
 
 def exp_in_place(x: Array) -> Array:

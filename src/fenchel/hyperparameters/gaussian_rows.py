@@ -140,22 +140,18 @@ class GaussianRows:
 
 
 def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tuple[np.ndarray, float]:
-    """Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
+    """The end of Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
     (low, high), gradient, H = rows.evidence.bounds.T, here.gradient, rows.curvature(here)
-    free = is_free(rows, here)
-    values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
+    ahead = np.minimum(np.maximum(here.theta + gradient, low), high)
+    free = (ahead != here.theta) & (high > low)  # what the slope moves
+    values, vectors = np.linalg.eigh(H[free][:, free])
     values = np.maximum(values, LEAST_CURVATURE * (1.0 + values.max(initial=0.0)))  # empty where all are at bounds
     step = np.zeros(gradient.size)
     step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
-    step = np.clip(here.theta + step, low, high) - here.theta
-    return step, float(gradient @ step - 0.5 * step @ H @ step)
-
-
-def is_free(rows: GaussianRows | SiteRows, here: Any) -> np.ndarray:
-    """Which entries of theta the slope moves within the bounds."""
-    low, high = rows.evidence.bounds.T
-    return np.asarray((np.clip(here.theta + here.gradient, low, high) != here.theta) & (high > low))
+    end = np.minimum(np.maximum(here.theta + step, low), high)
+    step = end - here.theta
+    return end, float(gradient @ step - 0.5 * step @ H @ step)
 
 
 def climb(
@@ -173,24 +169,25 @@ def climb(
     """
     radius, here = FIRST_RADIUS, begun or rows.at(np.clip(theta, *rows.evidence.bounds.T))
     for _ in range(most):
-        slope = float(np.abs(here.gradient[is_free(rows, here)]).max(initial=0.0))
+        slope = rows.evidence.largest_slope(here.theta, here.gradient)
         if slope <= gtol:
             break
-        step, promised = newton_step(rows, here, radius)
+        end, promised = newton_step(rows, here, radius)
         if slope <= loose and promised <= loose**2:
             break
         try:
-            there = rows.at(here.theta + step)
+            there = rows.at(end)
             rise = there.value - here.value if np.isfinite(there.value) else -np.inf
         except ValueError:  # beyond double precision
             rise = -np.inf
+        length = float(np.abs(end - here.theta).max())
         if rise > max(ACCEPTED_SHARE * promised, -ROUNDING * abs(here.value)):
             here = there
             radius = min(2.0 * radius, LARGEST_RADIUS) if rise > GOOD_SHARE * promised else radius
         elif promised <= ROUNDING * abs(here.value):
             break
         if not rise > POOR_SHARE * promised:
-            radius = 0.25 * float(np.abs(step).max())
+            radius = 0.25 * length
     return here
 
 
@@ -281,7 +278,7 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
         try:
             with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
                 end = climb(sites, theta, SLOPE_LEFT * gtol, most=max_iter, loose=gtol)
-                theta = end.theta + newton_step(sites, end, LAST_RADIUS)[0]
+                theta = newton_step(sites, end, LAST_RADIUS)[0]
                 evidence.first_start = sites.coordinates(theta)
         except ValueError:  # beyond double precision, or left to the search
             pass

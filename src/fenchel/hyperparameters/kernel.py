@@ -244,7 +244,9 @@ class KernelCovariance(Family):
 
     def without_trend(self, Sigma: Array) -> Array:
         """The kernel's part of Sigma at X."""
-        return Sigma if not self.trend.size else -self.trend.add_to(-Sigma, self.X)
+        if not self.trend.moves.size:
+            return Sigma - self.trend.level
+        return -self.trend.add_to(-Sigma, self.X)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= gates.ONE_THREAD_ROWS):

@@ -45,15 +45,16 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     """E of softplus(eta), softplus(-eta), sigma, 1 - sigma, sigma', sigma'', sigma''' (7, N), exact in the tails."""
     if not (is_numpy(h) and is_numpy(rho)):
         return _by_panels(h, rho)
-    out, lower = np.empty((7, h.shape[0])), -np.inf
     many = h.shape[0] >= _COMPILED
+    if not many and (lowest := rho.min(initial=np.inf)) > _FINE[0]:
+        if (np.abs(h) - rho + 7.0 * np.sqrt(rho)).max(initial=0.0) <= _REACH:
+            return _by_table(h, rho, _SPACING if lowest > _FOLLOWED[-1][0] else _FINE[1])
+    out, lower = np.empty((7, h.shape[0])), -np.inf
     if many:
         from ._logistic_normal import following, series
 
         series(h, rho, np.flatnonzero(rho <= _SERIES), out)
         lower = _SERIES
-    elif h.shape[0] and rho.min() > _FINE[0] and (np.abs(h) - rho + 7.0 * np.sqrt(rho)).max() <= _REACH:
-        return _by_table(h, rho, _SPACING if rho.min() > _FOLLOWED[-1][0] else _FINE[1])
     widest = float(np.max(rho, initial=0.0))
     for upper, spacing, reach in _FOLLOWED:
         if widest <= lower:
