@@ -244,7 +244,7 @@ class SiteRows:
 
     def coordinates(self, theta: np.ndarray) -> np.ndarray:
         """Where a certified fit at theta begins, as ``Problem.start_from`` takes it: so near that no step is left."""
-        self.allowed = FINEST
+        self.allowed = 0.1 * FINEST  # the certificate is coarser than this measure
         point = self._fit(theta, self.family.matrix(theta))
         h, rho = point.h[:, None], point.rho[:, None]
         if self.bound.convex:
