@@ -83,6 +83,15 @@ class SitePoint:
         value = 0.5 * float(fit) - float(self.loss.value.sum())
         self.value = value if math.isfinite(value) else -np.inf
 
+    def move(self, x: np.ndarray, dbeta: np.ndarray, dlam: np.ndarray) -> None:
+        """To the end of a short Newton step without another factorisation: B^-1 to first order, P to second."""
+        n, Binv, lam = len(dlam), dense.symmetrised(self.Binv), np.maximum(self.lam + dlam, FLOOR * self.lam)
+        self.Binv = Binv + (Binv * (lam / self.lam - 1.0)) @ Binv  # still in units of ``root``
+        self.value += 0.5 * float(self.left @ x)
+        self.h, self.beta, self.lam = self.h + x[:n], self.beta + dbeta, lam
+        self.rho = np.maximum(self.rho + x[n:], FLOOR * self.rho)
+        self.loss = self.loss._replace(alpha=self.beta, lam=lam)
+
     def products(self) -> Callable[[Any], Any]:
         """(u, v) -> (Vt u, 2 (Vt o Vt) v), Vt being -Lam^-1/2 B^-1 Lam^-1/2 off its diagonal rho."""
         n, rho, scale = len(self.rho), self.rho, 1.0 / self.root
@@ -169,16 +178,23 @@ class SiteRows:
                 break
             solve = point.products()
             natural = solve(point.left)
-            if 0.5 * float(point.left @ natural) <= self.allowed:
+            missing = 0.5 * float(point.left @ natural)
+            if missing <= self.allowed:
                 return point
-            before, point = point, self._step(K, point, solve, natural)
+            self.n_newton += 1
+            x, dbeta, dlam = self._direction(point, solve, natural)
+            if max(LOOSE_SYSTEM**2 * missing, missing**1.5) <= self.allowed:
+                point.move(x, dbeta, dlam)
+                return point
+            before, point = point, self._searched(K, point, dbeta, dlam)
             if not point.value >= before.value - ROUNDING * abs(before.value):
                 break
-            self.n_newton += 1
         raise ValueError("few rows are left to the search")
 
-    def _step(self, K: Array, point: SitePoint, solve: Callable[[Any], Any], natural: np.ndarray) -> SitePoint:
-        """Newton's step, shortened until P rises: the system of ``priors/newton_systems.py``."""
+    def _direction(
+        self, point: SitePoint, solve: Callable[[Any], Any], natural: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Newton's step in (h, rho), beta and lam: the system of ``priors/newton_systems.py``."""
         n, loss = len(point.h), point.loss
         bend = loss.hh - point.lam
 
@@ -188,7 +204,11 @@ class SiteRows:
 
         x, Fx, left, _ = conjugate_gradients(solve, remainder, point.left, LOOSE_SYSTEM, 50, natural)
         image = point.left - Fx - left
-        dbeta, dlam, t = point.lam * x[:n] - image[:n], -2.0 * image[n:], 1.0
+        return x, point.lam * x[:n] - image[:n], -2.0 * image[n:]
+
+    def _searched(self, K: Array, point: SitePoint, dbeta: np.ndarray, dlam: np.ndarray) -> SitePoint:
+        """Newton's step, shortened until P rises."""
+        t = 1.0
         while True:
             lam = np.maximum(point.lam + t * dlam, FLOOR * point.lam)
             trial = SitePoint(self, K, None, point.beta + t * dbeta, lam)
