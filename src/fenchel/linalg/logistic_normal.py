@@ -11,8 +11,9 @@ with a closed expectation,
 
 with b^2 = c^2 + rho, so that one matrix of normal densities times one table of remainders gives all results. Compiled
 loops sum the nodes of many rows, and below a variance of 1e-3 three terms of the Taylor series, whose coefficients are
-polynomials in sigma. Few rows with variances above 0.15 share one table, whose spacing d follows the least variance: the
-error is of order exp(pi^2 / (2 rho) - 2 pi^2 / d), here below 1e-14. Rows so far in a tail that their mass is outside the table use quadrature by panels.
+polynomials in sigma. Few rows with variances above 0.15 share one table, whose spacing d follows the least variance:
+the error is of order exp(pi^2 / (2 rho) - 2 pi^2 / d), everywhere as at a variance of 1. Rows so far in a tail that
+their mass is outside the table use quadrature by panels.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     if not (is_numpy(h) and is_numpy(rho)):
         return _by_panels(h, rho)
     many = h.shape[0] >= _COMPILED
-    if not many and (lowest := rho.min(initial=np.inf)) > _FINE[-1][0]:
-        if (np.abs(h) - rho + 7.0 * np.sqrt(rho)).max(initial=0.0) <= _REACH:
-            return _by_table(h, rho, next(spacing for least, spacing in _FINE if lowest > least))
+    lowest = rho.min() if 0 < h.shape[0] < _COMPILED else 0.0
+    if lowest > _FINE[-1][0] and (np.abs(h) - rho + 7.0 * np.sqrt(rho)).max() <= _REACH:
+        return _by_table(h, rho, next(spacing for least, spacing in _FINE if lowest > least))
     out, lower = np.empty((7, h.shape[0])), -np.inf
     if many:
         from ._logistic_normal import following, series
