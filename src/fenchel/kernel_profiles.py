@@ -68,10 +68,9 @@ class Profile(NamedTuple):
 
 
 def _in_place(function: str, x: Array) -> Array:
-    if is_numpy(x):
-        return getattr(np, function)(x, out=x)
-    xp = namespace(x)
-    return getattr(xp, function)(x, out=x) if library_of(x) == "torch" else getattr(xp, function)(x)
+    host = is_numpy(x)
+    call = getattr(np if host else namespace(x), function)
+    return call(x, out=x) if host or library_of(x) == "torch" else call(x)
 
 
 def exp_in_place(x: Array) -> Array:
