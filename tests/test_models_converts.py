@@ -158,7 +158,7 @@ def test_the_summary_says_what_a_term_is_up_to_the_first_sign_outside_of_bracket
     frame = data.assign(t=np.arange(len(data)))
     formula = "count ~ seasonal(t, 4) + bym2(g)"
     said = fenchel.fit(formula, frame, "poisson", graphs={"g": ring}, accuracy="fast").summary().lower()
-    assert "a seasonal effect whose sum over each period is n(0, sd^2), 120 levels" in said
+    assert "a seasonal effect whose sum over each period is n(0, c sd^2), 120 levels" in said
     assert "effects of regions with one sd (besag, york, mollie), 10 levels" in said
 
 

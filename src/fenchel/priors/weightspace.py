@@ -122,6 +122,9 @@ class WeightPredictors(LatentPredictors):
         self._seen: tuple[Any, list[Array]] = (None, [])
         self._last: tuple[Array, weakref.ref[WeightsFactor]] | None = None  # a copy of lam, and the factor at it
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}  # a reference that keeps nothing alive cannot be pickled
+
     @property
     def n_weights(self) -> int:
         return sum(X.shape[1] for X in self.features)
