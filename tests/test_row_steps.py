@@ -167,3 +167,15 @@ def test_learning_returns_what_is_proved():
     slope = model.log_marginal_likelihood(theta, eval_gradient=True)[1]
     curvature = (2.0 * model.elbo_ - sum(around)) / 0.01
     assert abs(float(slope[0])) / curvature**0.5 < 2e-3  # of its own sds
+
+
+def test_a_step_that_lowers_the_elbo_is_shortened(monkeypatch):
+    """From far off the whole step leads too far; the system of the general method costs many passes over the rows."""
+    X, y = one_hot(20_000, 200)
+    features, start = Features(X, 9.0), np.concatenate([3.0 * (1 - 2 * y)[:, None], np.zeros((20_000, 1))], axis=1)
+    wanted = fenchel.infer(BernoulliLogit("exact"), features, y)
+    monkeypatch.setattr(CoupledNewton, "climb", None)
+    found = fenchel.infer(BernoulliLogit("exact"), features, y, start=start)
+    assert found.converged
+    assert found.elbo == pytest.approx(wanted.elbo, abs=2 * (found.gap + wanted.gap) + 1e-9 * abs(wanted.elbo))
+    assert min(row["step"] for row in found.trace) < 1.0

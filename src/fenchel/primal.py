@@ -289,3 +289,14 @@ def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: 
         fall = problem.predictors.from_weights(weights)
         return PrimalPoint(problem, lam * (problem.mt - fall) - b, lam, enough, factor, weights, fall)
     return PrimalPoint(problem, lam * (problem.mt + factor.apply(site)) - b, lam, enough, factor)
+
+
+def natural_step(problem: Problem, point: PrimalPoint, t: float, enough: float | None) -> PrimalPoint:
+    """The point after t times the natural gradient, in the natural parameters (b, lam) of the sites.
+
+    Raises NotPositiveDefinite where no covariance has these sites.
+    """
+    h, (alpha, target) = point.h, point.loss.slopes
+    lam = (1.0 - t) * point.lam + t * target
+    b = (1.0 - t) * (point.lam * h - point.alpha) + t * (target * h - alpha)
+    return with_slopes(problem, b, lam, problem.predictors.at(lam), enough)

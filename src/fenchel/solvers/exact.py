@@ -22,7 +22,7 @@ import numpy as np
 from ..checks import Refusal
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
-from ..primal import LEAST_VARIANCE, PrimalPoint, from_marginals, with_slopes
+from ..primal import LEAST_VARIANCE, PrimalPoint, from_marginals, natural_step, with_slopes
 from ..priors.newton_systems import SiteStep, coupled_direction
 from ..problem import DualPoint, Problem
 from .base import ARMIJO, DEFAULT_TAKEN, SLOW, SLOW_STEPS, Accuracy, Outcome, Solver, Stopping, no_start, relative
@@ -92,22 +92,18 @@ class CoupledSearch:
 
     def natural(self, problem: Problem, point: PrimalPoint) -> NextPoint | None:
         """A natural gradient step in the natural parameters, which is feasible and increases P for some t > 0."""
-        t, loss, h = 1.0, point.loss, point.h
-        alpha, target = loss.slopes
+        t = 1.0
         while t >= self.shortest:
-            lam = (1.0 - t) * point.lam + t * target
-            b = (1.0 - t) * (point.lam * h - point.alpha) + t * (target * h - alpha)
             try:
-                factor = problem.predictors.at(lam)
+                trial = natural_step(problem, point, t, point.enough)
             except NotPositiveDefinite:
                 t /= 2
                 continue
-            trial = with_slopes(problem, b, lam, factor, point.enough)
             if trial.elbo > point.elbo + max(self.rounding * abs(point.elbo), point.blur):
                 return trial, t
             if point.blur > 0.0 and trial.elbo > point.elbo - point.blur and trial.shortfall < point.shortfall:
                 return trial, t
-            del trial, factor
+            del trial
             t /= 2
         return None
 

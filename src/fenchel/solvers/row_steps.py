@@ -5,7 +5,8 @@
 One factorisation a step, and no system is solved beyond it. A step is Newton's in the means, with the variances of the
 new sites in their place: what it misses of a mean is its share rho of the last error, and rho is small where rows are
 many times the weights. From one point to the next the means take Newton's step by the old factor first, so that lam' is
-that of where they will be. ``CoupledNewton`` takes over where steps do not rise or do not converge as fast as that.
+that of where they will be. A step that lowers the elbo is shortened in (b, lam). ``CoupledNewton`` takes over where
+short steps do not raise it either, or where steps do not converge as fast as that.
 
 How much is missing is told by the decrement of the natural gradient, an upper bound on r' Vt r + d' (Vt o Vt) d / 2:
 
@@ -16,6 +17,7 @@ It steers; the certificate proves, and is asked for only where this says that it
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +25,15 @@ import numpy as np
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
-from ..primal import PrimalPoint, with_slopes
+from ..primal import PrimalPoint, natural_step, with_slopes
 from ..problem import Problem
 from .base import SLOW, Ending, Stopping
 from .initial_point import is_tall, sampled
 
 _PROVABLE = 1e-3  # of tol: what may be promised where a proof is tried; its bound is a thousand times that, or more
 _ROUNDING = 1e-11  # of |elbo|: a fall below this is none
+_SHORTEST = 2.0**-5  # share of a step; where a shorter one is needed CoupledNewton takes over
+_WORTHWHILE = 0.1  # of what was promised: after such a rise steps go on, even where they promise little less
 _LEVEL_ROWS = 4096  # of which the level is found
 _LEVEL_STEPS = 6  # of Newton's method
 _LEVEL_STEP = 2.0  # the longest, in units of eta
@@ -96,24 +100,39 @@ class RowSteps:
         self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping
     ) -> tuple[PrimalPoint, Ending | None, int]:
         """From a point to where ``stopping`` ends it; without an ending where these steps can do no more."""
-        before = np.inf
+        before, risen, t = np.inf, 0.0, 1.0
         while True:
             promise, steers = self.promise(point), stopping.steers
             near = promise <= _PROVABLE * stopping.tol * max(1.0, abs(point.elbo))
             if not steers and (near or n >= stopping.max_iter):
                 point.prove(stopping.tol)
-            ending = stopping.record(n, point, 1.0)
+            ending = stopping.record(n, point, t)
             if ending is not None:
                 return point, ending, n
-            ahead = point.h + point.factor.apply(point.r)  # Newton's step in the means by the factor at hand
+            move = point.factor.apply(point.r)  # Newton's step in the means by the factor at hand
             if (ending := stopping.steered(point, promise)) is not None:
-                point.ahead = ahead
+                point.ahead = point.h + move
                 return point, ending, n
-            result = None if promise > SLOW * before else self.step(problem, ahead, point.rho, steers)
-            if result is None or result.elbo < point.elbo - _ROUNDING * abs(point.elbo):
+            slow = promise > SLOW * before and risen < _WORTHWHILE * before
+            result, t = (None, t) if slow else self.along(problem, point, move, steers)
+            if result is None:
                 point.prove(stopping.tol)
                 return point, None, n
-            point, before, n = result, promise, n + 1
+            risen, point, before, n = result.elbo - point.elbo, result, promise, n + 1
+
+    def along(
+        self, problem: Problem, point: PrimalPoint, move: Array, steers: bool
+    ) -> tuple[PrimalPoint | None, float]:
+        """The next point and its step: 1, or the longest of a few shorter ones that does not lower the elbo."""
+        least, t = point.elbo - _ROUNDING * abs(point.elbo), 1.0
+        result = self.step(problem, point.h + move, point.rho, steers)
+        while result is None or not result.elbo >= least:
+            t /= 2.0
+            if t < _SHORTEST:
+                return None, t
+            with suppress(NotPositiveDefinite):
+                result = natural_step(problem, point, t, None if steers else np.inf)
+        return result, t
 
 
 def common_level(likelihood: Likelihood, rows: Rows, mean: Array) -> float:
