@@ -9,6 +9,9 @@ import pytest
 
 import fenchel
 from fenchel.checks import Refusal
+from fenchel.corrections import collapsed
+from fenchel.corrections.collapsed import Collapsed
+from fenchel.marginals import AnswersAtNewRows
 
 KEPT = json.loads((Path(__file__).parent.parent / "benchmarks" / "marginal_means.json").read_text())
 MODELS = {
@@ -173,6 +176,32 @@ def test_simultaneous_intervals_hold_together(binary):
     wider = (together.conf_high - together.conf_low) / (alone.conf_high - alone.conf_low)
     np.testing.assert_allclose(wider, wider.iloc[0], rtol=1e-6)
     assert 2.3 < 1.96 * wider.iloc[0] < 2.42  # Tukey's 3.31 / sqrt 2 = 2.34 where cells are balanced
+
+
+@pytest.mark.parametrize("options", [{"kind": "odds"}, {"scale": "link", "kind": "odds"}])
+def test_bands_draw_no_effects_of_groups_that_no_row_sees(binary, options, monkeypatch):
+    _, data = binary
+    fit = fenchel.fit("y ~ f + x + (1|g)", data, "bernoulli", evidence="corrected")
+    assert fit.answers.method == "collapsed"
+    sizes, whole = [], collapsed.drawn_effects
+    monkeypatch.setattr(collapsed, "drawn_effects", lambda *given: sizes.append(len(given[2])) or whole(*given))
+    found = fit.comparisons("f", simultaneous=True, **options)
+    assert sum(sizes) == 0
+    monkeypatch.setattr(Collapsed, "sample_some", AnswersAtNewRows.sample_some)
+    expected = fit.comparisons("f", simultaneous=True, **options)
+    assert sum(sizes) == 20_000
+    for column in ("estimate", "conf_low", "conf_high"):  # b is drawn first, and is the same
+        np.testing.assert_allclose(found[column], expected[column], rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"evidence": "elbo"}, {"evidence": "corrected"}, {"integrate": "grid"}])
+def test_draws_of_some_latents_are_those_of_all(binary, options):
+    _, data = binary
+    answers = fenchel.fit("y ~ x + (1|g)", data, "bernoulli", **options)
+    some = np.array([0, 3, 15])
+    for part in answers.components:
+        every = np.asarray(part.posterior.sample_latents(50, 3))
+        np.testing.assert_allclose(part.posterior.sample_some(some, 50, 3), every[:, some], rtol=1e-9, atol=1e-12)
 
 
 def test_slopes_are_differences(binary):

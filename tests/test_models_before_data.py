@@ -7,6 +7,9 @@ from scipy import stats
 
 import fenchel
 from fenchel.checks import Refusal
+from fenchel.models import before_data
+from fenchel.models.before_data import KnownParameters
+from fenchel.models.prior_draws import draw_data
 
 
 def plan(n=2000, groups=50, **columns):
@@ -52,6 +55,19 @@ def model_names(model):
     with pytest.raises(Refusal) as refused:
         model.simulate(dict.fromkeys(["Intercept", "arm"], 0.0), {})
     return [str(refused.value).split("hyperparameters={'")[1].split("'")[0]]
+
+
+def test_data_sets_share_one_prior_of_the_latents(monkeypatch):
+    model = fenchel.Model("y ~ arm + (1|g)", plan(40, 8), "poisson")
+    b, theta = {"Intercept": 1.0, "arm": 0.5}, {"(1|g)": 0.3}
+    known = KnownParameters.of("simulate", model, b, theta)
+    rng = np.random.default_rng(3)
+    each = [draw_data("simulate", model, model.target.likelihood, known.theta, rng, known.fixed).y for _ in range(12)]
+    built, whole = [], before_data.prior_at
+    monkeypatch.setattr(before_data, "prior_at", lambda *given: built.append(given) or whole(*given))
+    np.testing.assert_array_equal(model.simulate(b, theta, size=12, rng=3), each)
+    fenchel.power(model, "arm", n=10, coefficients=b, hyperparameters=theta)
+    assert len(built) == 2  # one for each call
 
 
 def test_what_is_not_stated_is_asked_for():

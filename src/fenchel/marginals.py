@@ -65,6 +65,7 @@ class Answers(Marginals, Protocol):
     def at(self, new: NewRows | None = None, **rows: Any) -> Marginals: ...
     def sample(self, size: int = 1, rng: Seed = None) -> Array: ...
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array: ...
+    def sample_some(self, some: np.ndarray, size: int = 1, rng: Seed = None) -> np.ndarray: ...
 
 
 M = TypeVar("M", bound=Marginals)
@@ -78,6 +79,10 @@ class AnswersAtNewRows(ABC, Generic[M]):
     def loo(self) -> Any:
         """Leave-one-out predictions; only if ``leaves_one_out``."""
         raise NotImplementedError
+
+    def sample_some(self, some: np.ndarray, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Joint draws (size, m) of the latents ``some`` (m,), which may cost less than draws of all."""
+        return to_numpy(self.sample_latents(size, rng))[:, some]  # type: ignore[attr-defined]
 
     @abstractmethod
     def marginals_at(self, new: NewRows) -> M:

@@ -201,16 +201,24 @@ class Collapsed(Stored, PosteriorOnGrids):
     # -- draws -------------------------------------------------------------------------------------
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of z (size, L): b from q, and the effects of each group given b."""
+        return asarray(self._drawn(size, rng, with_groups=True), self._like)
+
+    def sample_some(self, some: np.ndarray, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Joint draws of the latents ``some``; effects of groups are drawn only if one of them is an effect."""
+        with_groups = not np.isin(some, self._data.split.rest).all()
+        return self._drawn(size, rng, with_groups)[:, some]
+
+    def _drawn(self, size: int, rng: Seed, with_groups: bool) -> np.ndarray:
         draws, size = np.random.default_rng(rng), count("collapsed.sample_latents", "size", size)
         state, split = self._found.state, self._data.split
         b = state.mean + draws.standard_normal((size, state.mean.size)) @ state.root.T
         out = np.empty((size, split.n_latents))
         out[:, split.rest] = b
-        for i in range(0, size, _DRAWS_AT_ONCE):
+        for i in range(0, size if with_groups else 0, _DRAWS_AT_ONCE):
             some = slice(i, i + _DRAWS_AT_ONCE)
             u = drawn_effects(self._data, self._found, b[some], draws)
             out[some, split.groups.ravel()] = u.reshape(u.shape[0], -1)
-        return asarray(out, self._like)
+        return out
 
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of eta (size, N)."""

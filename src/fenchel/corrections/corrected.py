@@ -248,6 +248,10 @@ class Corrected(Stored, PosteriorOnGrids):
         """Joint draws of z (size, L), made like those of ``sample``."""
         return asarray(_moved(self._latents, to_numpy(self._posterior.sample_latents(size, rng))), self._like)
 
+    def sample_some(self, some: np.ndarray, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Joint draws of the latents ``some``: only these are transformed."""
+        return _moved(self._latents.take(some), self._posterior.sample_some(some, size, rng))
+
     def __repr__(self) -> str:
         word = "" if self.trusted else ", not to be trusted"
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"

@@ -156,6 +156,12 @@ class Interpolated(Stored, PosteriorOnGrids):
         """Joint draws of z (size, L), made like those of ``sample``."""
         return self._moved(self._latents, _of_latents(self._posterior), self._posterior.sample_latents(size, rng))
 
+    def sample_some(self, some: np.ndarray, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Joint draws of the latents ``some``: only these are transformed."""
+        mean, variance = _of_latents(self._posterior)
+        drawn = self._posterior.sample_some(some, size, rng)
+        return to_numpy(self._moved(self._latents.take(some), (mean[some], variance[some]), drawn))
+
     def _moved(self, grid: MarginalGrid, moments: Moments, draws: Array) -> Array:
         if not self._given:
             return draws

@@ -8,7 +8,7 @@ y may be missing in every row, if there are no data yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -21,7 +21,7 @@ from ..likelihoods.base import Likelihood
 from ..tasks import Jobs, run_tasks
 from . import tables
 from .fixed import reported_shift
-from .prior_draws import draw_data, over_data, prior_predictive, refuse_reduced
+from .prior_draws import draw_data, over_data, prior_at, prior_predictive, refuse_reduced
 from .reference_grid import listed
 from .residuals import is_censored
 
@@ -138,6 +138,13 @@ class KnownParameters:
         theta = _theta(where, view, given, start)
         return cls(_fixed_latents(view, b, theta), theta)
 
+    def datasets(self, where: str, model: Model, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+        """A data set (n, N) by each generator, all from one prior of the latents."""
+        likelihood = model.target.likelihood
+        prior = prior_at(model, likelihood, self.theta)
+        each = [draw_data(where, model, likelihood, self.theta, rng, self.fixed, prior).y for rng in rngs]
+        return over_data(model, np.stack(each))
+
 
 def _coefficients(where: str, model: Model, given: Mapping[str, Any]) -> np.ndarray:
     """The stated coefficients in order."""
@@ -202,9 +209,7 @@ def simulate(model: Model, coefficients: Any, hyperparameters: Any, size: int, r
     """Data sets (size, N) of known parameters."""
     size, rng = count("simulate", "size", size, 1), np.random.default_rng(rng)
     known = KnownParameters.of("simulate", model, coefficients, hyperparameters)
-    likelihood = model.target.likelihood
-    each = [draw_data("simulate", model, likelihood, known.theta, rng, known.fixed).y for _ in range(size)]
-    return over_data(model, np.stack(each))
+    return known.datasets("simulate", model, [rng] * size)
 
 
 # -- power --------------------------------------------------------------------------------------------------
@@ -300,18 +305,18 @@ def power(
         got = "durations of which some had not ended, or are known between two ends"
         raise problem("power", got, "an event of 1 in every row", "Durations are drawn to their end.")
     seeds = np.random.default_rng(rng).integers(0, 2**63, n).tolist()
-    shared = (model, known, names, level, accuracy)
-    result = run_tasks(_one_fit, seeds, shared, where="power", n_jobs=n_jobs, progress=progress)
+    made = known.datasets("power", model, [np.random.default_rng(seed) for seed in seeds])
+    shared = (model, names, level, accuracy)
+    result = run_tasks(_one_fit, list(made), shared, where="power", n_jobs=n_jobs, progress=progress)
     return _summed([coefficients[name] for name in names], names, result)
 
 
 def _one_fit(
-    shared: tuple[Model, KnownParameters, list[str], float, str], seed: int
+    shared: tuple[Model, list[str], float, str], y: np.ndarray
 ) -> tuple[list[tuple[float, float, float]], bool]:
     """Estimate and interval of each effect of one data set."""
-    model, known, names, level, accuracy = shared
-    made = draw_data("power", model, model.target.likelihood, known.theta, np.random.default_rng(seed), known.fixed)
-    fit = model.with_response(over_data(model, made.y[None])[0]).fit(accuracy=accuracy)
+    model, names, level, accuracy = shared
+    fit = model.with_response(y).fit(accuracy=accuracy)
     table = tables.coefficients(fit, level)
     return [tuple(table.loc[name, ["mean", "lower", "upper"]]) for name in names], fit.converged
 

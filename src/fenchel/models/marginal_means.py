@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,18 @@ from ..linalg.arrays import to_numpy
 from ..marginals import Marginals
 from ..priors.base import NewRows
 from ..terms import Term
-from .averages import BLOCK, latent_parts, number_of_draws
-from .predictions import PredictionRows, eta_draws, interval_ends, marginals, mean_given, on_reported_scale, read_rows
+from .averages import BLOCK, number_of_draws
+from .predictions import (
+    PredictionRows,
+    eta_draws,
+    interval_ends,
+    latent_draws,
+    marginals,
+    mean_given,
+    on_reported_scale,
+    read_rows,
+    shares,
+)
 from .reference_grid import ReferenceGrid, grid, has_levels, levels_of_factors, listed, only_groups, values_of
 
 if TYPE_CHECKING:
@@ -98,15 +108,16 @@ class Averages:
         """Joint draws (K, size) of the averages."""
         average, M = self.grid.average, len(self.grid.frame)
         size = max(number_of_draws(M), _JOINT if M <= _FEW else 0)
-        rng, out = np.random.default_rng(1), np.empty((average.shape[0], size))
-        parts, block = latent_parts(self.fit, size), max(1, BLOCK // M)
-        for part in parts:
-            own = self._read if len(parts) == 1 else self._read.under(part.fit)
-            variance = _variance_of_groups(part.fit, own.frame) if self.groups == "population" else None
-            for start in range(0, part.which.size, block):
+        of_latents, rng, out = np.random.default_rng(0), np.random.default_rng(1), np.empty((average.shape[0], size))
+        block = max(1, BLOCK // M)
+        for part, which in shares(self.fit, size, of_latents):
+            own = self._read if part is self.fit else self._read.under(part)
+            new = on_reported_scale(part, own.new) if self.scale == "link" else own.new
+            latents = latent_draws(part, which.size, of_latents, new.design)  # no effects of groups that no row sees
+            variance = _variance_of_groups(part, own.frame) if self.groups == "population" else None
+            for start in range(0, which.size, block):
                 some = slice(start, start + block)
-                drawn = self._drawn(part.fit, own, part.latents[some], variance, rng)
-                out[:, part.which[some]] = average @ drawn
+                out[:, which[some]] = average @ self._drawn(part, replace(own, new=new), latents[some], variance, rng)
         out[np.diff(average.indptr) == 0] = np.nan
         return out
 
@@ -114,9 +125,8 @@ class Averages:
         self, fit: FitTables, rows: PredictionRows, latents: np.ndarray, variance: Any, rng: np.random.Generator
     ) -> np.ndarray:
         """Draws (M, size) of predictions at rows."""
-        if self.scale == "link":
-            return eta_draws(rows, latents, rng, on_reported_scale(fit, rows.new))
-        return self._predicted(fit, self._likelihood(fit, rows), eta_draws(rows, latents, rng), variance, rng)
+        eta = eta_draws(rows, latents, rng)
+        return eta if self.scale == "link" else self._predicted(fit, self._likelihood(fit, rows), eta, variance, rng)
 
     def _predicted(
         self, fit: FitTables, likelihood: Any, eta: np.ndarray, variance: np.ndarray | None, rng: np.random.Generator

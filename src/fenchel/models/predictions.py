@@ -333,9 +333,14 @@ def shares(fit: FitTables, size: int, rng: np.random.Generator) -> list[tuple[Fi
     return [(part, which) for part, which in each if which.size]
 
 
-def latent_draws(fit: FitTables, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Joint draws (size, L) of all latents."""
-    return np.asarray(fit.posterior.sample_latents(size, rng))
+def latent_draws(fit: FitTables, size: int, rng: np.random.Generator, design: Any = None) -> np.ndarray:
+    """Joint draws (size, L) of all latents; with a ``design`` (M, L) of those that it uses, the others 0."""
+    if design is None:
+        return np.asarray(fit.posterior.sample_latents(size, rng))
+    own, out = sp.csr_array(design), np.zeros((size, design.shape[1]))
+    used = np.unique(own.indices[own.data != 0.0])
+    out[:, used] = fit.posterior.sample_some(used, size, rng)
+    return out
 
 
 def draws_with_theta(fit: FitTables, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

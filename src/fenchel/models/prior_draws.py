@@ -32,14 +32,25 @@ class Drawn(NamedTuple):
     y: np.ndarray
 
 
+def prior_at(model: Model, likelihood: Likelihood, theta: np.ndarray) -> Posterior:
+    """The prior of the latents at theta, which data sets of the same parameters share."""
+    prior = model.sum.family().at(theta[: theta.size - likelihood.theta.size])
+    return Posterior.of_prior(prior, model.target.y.size)
+
+
 def draw_data(
-    where: str, model: Model, likelihood: Likelihood, theta: np.ndarray, rng: np.random.Generator, fixed: Any = None
+    where: str,
+    model: Model,
+    likelihood: Likelihood,
+    theta: np.ndarray,
+    rng: np.random.Generator,
+    fixed: Any = None,
+    prior: Posterior | None = None,
 ) -> Drawn:
     """Latents from their prior at theta, the last of them at ``fixed`` where given, and y from these."""
     n_own = likelihood.theta.size
     truth = likelihood.with_theta(theta[theta.size - n_own :]) if n_own else likelihood
-    prior = model.sum.family().at(theta[: theta.size - n_own])
-    nothing = Posterior.of_prior(prior, model.target.y.size)
+    nothing = prior_at(model, likelihood, theta) if prior is None else prior
     z = to_numpy(nothing.sample_latents(1, rng))[0]
     if fixed is not None:
         z[z.size - fixed.size :] = fixed
