@@ -208,6 +208,33 @@ def test_a_summary_names_overdispersion():
     assert "check: nothing seen yet" in fit(formula, family, data).summary()
 
 
+def in_pieces(seed, n=60):
+    """Exponential times, censored at 8, cut at whole numbers: y is 1 in the piece that ended with the event."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    end = rng.exponential(4.0 * np.exp(-0.5 * x))
+    pieces = []
+    for begin in range(8):
+        time = np.minimum(end, begin + 1.0) - begin
+        piece = pd.DataFrame({"x": x, "time": time, "y": (end <= begin + 1.0).astype(int)})
+        pieces.append(piece[time > 0.0])
+    return pd.concat(pieces)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_short_pieces_of_time_are_not_overdispersed(seed):
+    found = fit("y ~ x", "poisson", in_pieces(seed), exposure="time", accuracy="fast")
+    assert "check: nothing seen yet" in found.summary()
+    assert names(found.check()) == []
+
+
+def test_overdispersion_beside_tiny_counts_is_seen():
+    rng = np.random.default_rng(3)
+    time = np.where(np.arange(400) < 200, 3.0, 1e-4)
+    data = pd.DataFrame({"y": rng.poisson(time * rng.gamma(4.0, 0.25, 400)), "time": time})
+    assert "spread" in names(fit("y ~ 1", "poisson", data, exposure="time", accuracy="fast").check())
+
+
 @pytest.mark.parametrize("kind", WRONG_ONES)
 def test_wrong_models_are_named(kind):
     formula, family, data, name, *more = wrong(kind)
