@@ -100,6 +100,19 @@ def test_the_price_is_about_the_time_it_takes(unasked):
     assert 0.1 < said / (time.process_time() - begun) < 10.0
 
 
+def test_the_price_of_nested_groups_grows_with_the_outer_ones():
+    from fenchel.corrections.collapsed import collapse
+
+    said = {}
+    for outer in (4, 40):
+        rng = np.random.default_rng(0)
+        inner = np.repeat(np.arange(160), 2)
+        data = pd.DataFrame({"a": inner * outer // 160, "b": inner, "y": rng.integers(0, 2, 320), "x": rng.random(320)})
+        plain = fenchel.fit("y ~ x + (1|a/b)", data, "bernoulli", accuracy="fast")
+        said[outer] = accuracy.prices(plain, collapse(plain.solution)).correction
+    assert said[40] > 2.0 * said[4]  # measured: 90 to 160 ns for each row and point of the quadrature
+
+
 # -- every kind of model ------------------------------------------------------------------------------------
 KINDS = {
     "gaussian": ("y ~ x + (1|g)", "gaussian", {}, "integrated over 2 hyperparameters"),
