@@ -181,7 +181,7 @@ def test_the_estimator_and_the_command_take_the_dial(unasked):
 def test_evidence_that_is_asked_for_is_that_of_an_integration():
     found = fit("b ~ x + (1|g)", "bernoulli", integrate="auto", evidence="elbo")
     assert found.integrated.evidence == "elbo"
-    assert found.accuracy.startswith("integrated over 1 hyperparameter, Gaussian at each of them")
+    assert found.accuracy.startswith("integrated over 1 hyperparameter, each with a Gaussian")
 
 
 def test_high_accuracy_without_integration_is_corrected_at_the_mode():

@@ -41,7 +41,7 @@ def test_a_good_fit_has_nothing_to_worry_about():
     assert repr(found) == "no problems found"
     assert list(found.to_frame().columns) == ["name", "severity", "sentence", "what_to_do"]
     first = fit("count ~ x", "poisson").summary().split("\n\n")[0]
-    assert first.endswith("check: nothing seen yet; fit.check() also predicts every row from the others")
+    assert first.endswith("check: no problem found by the quick checks; call fit.check() for the others")
 
 
 def test_the_worst_comes_first_and_once():
@@ -205,7 +205,7 @@ def test_a_summary_names_overdispersion():
     assert "as much as the family says" in line
     assert "overdispersed" in line
     formula, family, data = drawn("counts", 1)
-    assert "check: nothing seen yet" in fit(formula, family, data).summary()
+    assert "check: no problem found by the quick checks" in fit(formula, family, data).summary()
 
 
 def in_pieces(seed, n=60):
@@ -224,7 +224,7 @@ def in_pieces(seed, n=60):
 @pytest.mark.parametrize("seed", range(2))
 def test_short_pieces_of_time_are_not_overdispersed(seed):
     found = fit("y ~ x", "poisson", in_pieces(seed), exposure="time", accuracy="fast")
-    assert "check: nothing seen yet" in found.summary()
+    assert "check: no problem found by the quick checks" in found.summary()
     assert names(found.check()) == []
 
 

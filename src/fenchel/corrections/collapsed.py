@@ -183,7 +183,7 @@ class Collapsed(Stored, PosteriorOnGrids):
 
     @property
     def work(self) -> float:
-        """Cost of the integrals: rows times points of the quadrature, of which there are more with more other latents."""
+        """Cost of the integrals: rows times points, of which there are more with more other latents."""
         return _work(self._data)
 
     @property

@@ -31,7 +31,7 @@ _ABOUT_CENTRE = 6  # further fits per hyperparameter for a composite design: cur
 _COLD = 2.0  # time of a fit in a search relative to one with a close warm start
 # seconds on a typical core: for any fit, for each row, each effect of a group, each other latent
 _FIT, _FIT_ROW, _FIT_GROUP, _FIT_LATENT = 3e-3, 4e-7, 1.5e-6, 1e-5
-# method -> seconds for any correction, for each row, and for each pair of sites; "collapsed": each point of its quadrature
+# method -> seconds for any correction, for each row, and for each pair of sites; "collapsed": for each row times point
 _CORRECTION = {
     "collapsed": (0.004, 0.0, 1.2e-7),
     "clusters": (0.005, 0.0, 9e-8),
@@ -159,7 +159,7 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
         correction = correct(plain.solution, rough=True)
         corrects, estimate = correction.nearer, prices(plain, correction)
         short = abs(float(correction.log_evidence) - float(plain.solution.elbo))
-        why = "" if corrects else f"a correction is unreliable: {correction.status}"
+        why = "" if corrects else left_out(correction.status)
     integrated = estimate.integrated if corrects else estimate.gaussian
     if n and integrated <= allowed:
         return Plan("auto", corrects, why)
@@ -172,6 +172,11 @@ def _chosen(plain: FitTables, accuracy: str) -> Plan:
     else:
         dear = "" if affordable or why else f"a correction would take about {_duration(estimate.corrected)}"
     return Plan(None, affordable, "; ".join(text for text in (why, dear) if text))
+
+
+def left_out(status: str) -> str:
+    """Why a fit is not corrected, and what to do."""
+    return f"not corrected, as a correction may be wrong ({status}); fit.solution.importance() tests the Gaussian"
 
 
 def _n_free(fit: FitTables) -> int:
@@ -196,7 +201,7 @@ def in_words(fit: FitTables) -> str:
     n, exact = _n_free(fit), fit.found.likelihood.objective.conjugate
     why = f": {fit.why}" if fit.why else ""
     if fit.integrated is not None and n:
-        how = "" if exact else ", corrected" if fit.integrated.evidence == "corrected" else ", Gaussian at each of them"
+        how = "" if exact else ", corrected" if fit.integrated.evidence == "corrected" else ", each with a Gaussian"
         return f"integrated over {_counted(n)}{how}{why}"
     where = " at the mode" if n else ""
     if fit.n_averaged:

@@ -105,7 +105,7 @@ class FitCheck:
     def first(self) -> str:
         """The most severe problem in one line, with the number of further ones."""
         if not self.remarks:
-            return "check: nothing seen yet; fit.check() also predicts every row from the others"
+            return "check: no problem found by the quick checks; call fit.check() for the others"
         worst, more = self.remarks[0], len(self.remarks) - 1
         word = "CHECK" if worst.severity == WRONG else "check"
         return f"{word}: {worst}" + (f"; fit.check() has {more} more" if more else "")
@@ -215,7 +215,8 @@ def _short_of_evidence(fit: FittedModel) -> list[Remark]:
     result = fit.solution.corrected()
     short = float(result.log_evidence - fit.solution.elbo)
     if result.method != "clusters" and not result.trusted:
-        return [Remark(f"a correction is unreliable: {result.status}", "correction", LITTLE)]
+        text = f"the Gaussian is not corrected, as a correction may be wrong: {result.status}"
+        return [Remark(text, "correction", LITTLE)]
     moves = _STEEP * short * np.sqrt(np.diag(fit.theta_covariance).max(initial=0.0))  # in sds of theta
     if short < _SHORT or (fit.theta.size and moves < _MOVES):
         return []

@@ -58,8 +58,8 @@ Tests = Mapping[str, tuple[Statistic, bool]]  # what is computed, and whether sm
 def counts_events(fit: FittedModel) -> bool:
     """Whether all counts are 0 or 1, as in pieces of time that end with the event.
 
-    There the length of a piece depends on y. The likelihood is right, but y given the length is not Poisson, so neither
-    the spread of (y - E y) / sd y, which is 1 / sd y at an event in a short piece, nor the PIT says anything of the model.
+    There the length of a piece depends on y. The likelihood is right, but y given the length is not Poisson: neither
+    the spread of (y - E y) / sd y, which is 1 / sd y at an event in a short piece, nor the PIT tests the model.
     """
     y = fit.model.target.y[fit.model.target.seen > 0.0]
     return fit.found.likelihood.support == "count" and bool((y <= 1.0).all())
