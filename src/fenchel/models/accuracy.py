@@ -132,7 +132,7 @@ def prices(plain: FitTables, correction: Any = None) -> Prices:
         always, row, pair = _CORRECTION.get(correction.method, _OTHER_CORRECTION)
         collapsed = correction.method == "collapsed"
         slopes = collapsed and any(t.of_groups and t.n_latents > len(t.levels or ()) for t in effects)
-        pairs = correction.work if collapsed else float(correction.n_sites) ** 2
+        pairs = correction.work if collapsed else correction.n_sites**2 if pair else 0.0
         cost = (always + row * rows + pair * pairs) * (_SLOPES if slopes else 1.0)
         small = abs(float(correction.log_evidence) - float(plain.solution.elbo)) < _NEGLIGIBLE
         more = _COLLAPSED_SEARCH if collapsed and not small else 0
