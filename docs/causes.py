@@ -228,17 +228,17 @@ CAUSES: dict[str, tuple[str, str]] = {
         '`engine="direct"` or `engine="iterative"` overrides the choice.',
     ),
     # -- answers -----------------------------------------------------------------------------------------------
-    "a correction is unreliable": (
-        "The importance weights of the correction are too uneven.",
-        'Use the Gaussian answers, or `accuracy="high"`.',
+    "a correction may be wrong": (
+        "The estimated error of the correction is too large, so the answers are those of the Gaussian.",
+        "`fit.solution.importance()` tests the Gaussian by weighted draws.",
     ),
     "written with": (
         "Another version of the library wrote the file.",
         "Compare an answer with that of the other version, or fit again.",
     ),
-    "nothing seen yet": (
+    "no problem found by the quick checks": (
         "The checks that need no further work found nothing.",
-        "Call `fit.check()`, which also predicts every row from the others.",
+        "Call `fit.check()` for the others, such as predicting every row from the other rows.",
     ),
     # -- fit.check() -------------------------------------------------------------------------------------------
     "The evidence found nothing in y that rows near": (

@@ -384,6 +384,8 @@ def test_the_table_of_what_a_fit_answers_is_that_of_the_library():
     from fenchel.models import FittedModel
     from fenchel.models.capabilities import LIMITS, QUESTIONS, table
 
+    assert {"survival", "plot_survival"} <= {*LIMITS["hurdle"].instead} & {*LIMITS["multinomial"].instead}
+    assert "sample" in LIMITS["cox"].instead
     page = (ROOT / "docs" / "formulas.md").read_text(encoding="utf-8")
     assert page.split("<!-- capabilities -->\n")[1].split("\n<!-- end -->")[0] == table()
     assert all(hasattr(FittedModel, name) for name in QUESTIONS)

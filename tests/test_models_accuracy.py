@@ -100,6 +100,19 @@ def test_the_price_is_about_the_time_it_takes(unasked):
     assert 0.1 < said / (time.process_time() - begun) < 10.0
 
 
+def test_the_price_of_nested_groups_grows_with_the_outer_ones():
+    from fenchel.corrections.collapsed import collapse
+
+    said = {}
+    for outer in (4, 40):
+        rng = np.random.default_rng(0)
+        inner = np.repeat(np.arange(160), 2)
+        data = pd.DataFrame({"a": inner * outer // 160, "b": inner, "y": rng.integers(0, 2, 320), "x": rng.random(320)})
+        plain = fenchel.fit("y ~ x + (1|a/b)", data, "bernoulli", accuracy="fast")
+        said[outer] = accuracy.prices(plain, collapse(plain.solution)).correction
+    assert said[40] > 2.0 * said[4]  # measured: 90 to 160 ns for each row and point of the quadrature
+
+
 # -- every kind of model ------------------------------------------------------------------------------------
 KINDS = {
     "gaussian": ("y ~ x + (1|g)", "gaussian", {}, "integrated over 2 hyperparameters"),
@@ -168,7 +181,7 @@ def test_the_estimator_and_the_command_take_the_dial(unasked):
 def test_evidence_that_is_asked_for_is_that_of_an_integration():
     found = fit("b ~ x + (1|g)", "bernoulli", integrate="auto", evidence="elbo")
     assert found.integrated.evidence == "elbo"
-    assert found.accuracy.startswith("integrated over 1 hyperparameter, Gaussian at each of them")
+    assert found.accuracy.startswith("integrated over 1 hyperparameter, each with a Gaussian")
 
 
 def test_high_accuracy_without_integration_is_corrected_at_the_mode():

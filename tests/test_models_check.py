@@ -41,7 +41,7 @@ def test_a_good_fit_has_nothing_to_worry_about():
     assert repr(found) == "no problems found"
     assert list(found.to_frame().columns) == ["name", "severity", "sentence", "what_to_do"]
     first = fit("count ~ x", "poisson").summary().split("\n\n")[0]
-    assert first.endswith("check: nothing seen yet; fit.check() also predicts every row from the others")
+    assert first.endswith("check: no problem found by the quick checks; call fit.check() for the others")
 
 
 def test_the_worst_comes_first_and_once():
@@ -205,7 +205,34 @@ def test_a_summary_names_overdispersion():
     assert "as much as the family says" in line
     assert "overdispersed" in line
     formula, family, data = drawn("counts", 1)
-    assert "check: nothing seen yet" in fit(formula, family, data).summary()
+    assert "check: no problem found by the quick checks" in fit(formula, family, data).summary()
+
+
+def in_pieces(seed, n=60):
+    """Exponential times, censored at 8, cut at whole numbers: y is 1 in the piece that ended with the event."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    end = rng.exponential(4.0 * np.exp(-0.5 * x))
+    pieces = []
+    for begin in range(8):
+        time = np.minimum(end, begin + 1.0) - begin
+        piece = pd.DataFrame({"x": x, "time": time, "y": (end <= begin + 1.0).astype(int)})
+        pieces.append(piece[time > 0.0])
+    return pd.concat(pieces)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_short_pieces_of_time_are_not_overdispersed(seed):
+    found = fit("y ~ x", "poisson", in_pieces(seed), exposure="time", accuracy="fast")
+    assert "check: no problem found by the quick checks" in found.summary()
+    assert names(found.check()) == []
+
+
+def test_overdispersion_beside_tiny_counts_is_seen():
+    rng = np.random.default_rng(3)
+    time = np.where(np.arange(400) < 200, 3.0, 1e-4)
+    data = pd.DataFrame({"y": rng.poisson(time * rng.gamma(4.0, 0.25, 400)), "time": time})
+    assert "spread" in names(fit("y ~ 1", "poisson", data, exposure="time", accuracy="fast").check())
 
 
 @pytest.mark.parametrize("kind", WRONG_ONES)

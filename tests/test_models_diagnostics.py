@@ -1,6 +1,7 @@
 """Residuals, their tests, influence, R^2, log likelihoods and sensitivity, each beside a witness."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -356,6 +357,41 @@ def test_compare_by_likelihood_is_an_anova(numbers):
         fenchel.compare({"x": fit}, by="loo", folds=5)
     with pytest.raises(Refusal, match="fitted models"):
         fenchel.compare({"x": fit.loo()}, by="likelihood")
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "nested"),
+    [
+        ("y ~ s(x) + s(z)", "y ~ te(x,z) + (1|g)", False),
+        ("y ~ z", "y ~ x + (1|g)", False),
+        ("y ~ (1|g)", "y ~ x + rw1(g) + z", False),
+        ("y ~ x", "y ~ s(x)", True),
+        ("y ~ I(x + z)", "y ~ x + z", True),
+        ("y ~ x + (1|g)", "y ~ x + (x|g)", True),
+        ("y ~ x + (1|g)", "y ~ x * z + (0 + x|g) + (1|h)", False),
+        ("y ~ x + (1|g)", "y ~ x + (1|g/h)", True),
+    ],
+)
+def test_only_nested_models_have_a_p_value(small, large, nested):
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame({"x": rng.normal(size=120), "z": rng.normal(size=120), "g": np.arange(120) % 12})
+    data["h"] = rng.integers(0, 5, 120)
+    effects, slopes, within = rng.normal(size=(3, 12, 5))
+    data["y"] = 3 * np.sin(2 * data.x) + 2 * data.x * data.z + 2 * effects[data.g, 0] + slopes[data.g, 0] * data.x
+    data["y"] += within[data.g, data.h] + 0.5 * rng.normal(size=120)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fits = {each: fenchel.fit(each, data, "gaussian", accuracy="fast") for each in (small, large)}
+    table = fenchel.compare(fits, by="likelihood")
+    assert table.index[1] == large
+    assert table.loc[large, "chi2"] > 0.0
+    assert np.isfinite(table.loc[large, "p_value"]) == nested
+
+
+def test_models_of_different_families_are_not_nested():
+    data = pd.DataFrame({"y": np.random.default_rng(0).negative_binomial(2, 0.3, 80)})
+    fits = {family: fenchel.fit("y ~ 1", data, family, accuracy="fast") for family in ("poisson", "negative-binomial")}
+    assert fenchel.compare(fits, by="likelihood")["p_value"].isna().all()
 
 
 # -- sensitivity --------------------------------------------------------------------------------------------

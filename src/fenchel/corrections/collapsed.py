@@ -182,6 +182,11 @@ class Collapsed(Stored, PosteriorOnGrids):
         return GridMarginals(self._marginals(sp.csr_array(W), offset, np.maximum(left, 0.0) + extra), self._like)
 
     @property
+    def work(self) -> float:
+        """Cost of the integrals: rows times points, of which there are more with more other latents."""
+        return _work(self._data)
+
+    @property
     def n_rest(self) -> int:
         """Number of latents that are not effects of groups."""
         return int(self._data.split.rest.size)

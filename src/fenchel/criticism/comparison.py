@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.sparse.linalg import lsqr
 from scipy.special import logsumexp
 from scipy.stats import chi2
 
@@ -125,6 +127,7 @@ _PRIORS_DECIDE = (
     "favour models with fewer. State the priors that you believe (fixed_sd=, priors=), or compare by prediction."
 )
 _GAP = 1e-6  # largest gap of the stacking weights, in nats for each row
+_IN_SPAN = 1e-6  # share of a column that may lie outside of the span of others
 _STEPS = 20_000  # most multiplicative updates after the optimiser
 
 
@@ -161,7 +164,9 @@ def compare(
     by : "prediction" (or "loo"), "leave_group_out", "k_fold", "evidence" or "likelihood", default "prediction"
         "likelihood" gives a table like that of R's ``anova(first, second)``: the log likelihood at each estimate, its
         degrees of freedom as lme4 counts them, AIC, BIC, and for each model the likelihood ratio to the one above with
-        its p-value. The p-value has its usual meaning if the models are nested and the priors flat.
+        its p-value. The p-value is NaN unless the model above is a case of this one: it has the same family, its fixed
+        columns are among those of this model or sums of them, and each of its terms is also here, such as ``s(x)``, or
+        is within a term of the same groups, such as ``(1|g)`` within ``(x|g)``. It assumes that the priors are flat.
     groups : str or array, with "leave_group_out"
         A column of the models, or one label for each row of the data.
     folds : int, str or array, with "k_fold"
@@ -273,10 +278,49 @@ def compare_likelihood(fits: Mapping[str, Any]) -> pd.DataFrame:
     table = pd.DataFrame(rows, index=list(likelihoods), columns=["nobs", "df", "logLik", "AIC", "BIC"])
     table = table.sort_values("df", kind="stable")
     ratio, more = 2.0 * table["logLik"].diff(), table["df"].diff()
-    nested = (more > 0.0) & (ratio >= 0.0)
+    ordered = [fits[name] for name in table.index]
+    cases = np.array([False, *(_is_case(one, other) for one, other in pairwise(ordered))])
+    nested = (more > 0.0) & (ratio >= 0.0) & cases
     return table.assign(
         chi2=ratio.where(more > 0.0), df_more=more, p_value=np.where(nested, chi2.sf(ratio, more), np.nan)
     )
+
+
+def _is_case(one: Any, other: Any) -> bool:
+    """Whether a fitted model is nested in another: the same family, no column outside of its span, no other term."""
+    if one.parts or other.parts:
+        same = one.parts.keys() == other.parts.keys()
+        return same and all(_is_case(part, other.parts[name]) for name, part in one.parts.items())
+    own, likelihood = one.found.likelihood, other.found.likelihood
+    if own.word != likelihood.word or not {*own.theta_names} <= {*likelihood.theta_names}:
+        return False
+    first, second = one.model.sum, other.model.sum
+    X, wider = (each.columns.tail(each.X, each.intercept) for each in (first, second))
+    offset = np.broadcast_to(first.offset - second.offset, X.shape[:1])
+    return _spans(wider, np.column_stack([X, offset])) and all(_has_term(second, *each) for each in _effects(first))
+
+
+def _effects(of: Any) -> list[tuple[Any, Any]]:
+    """The terms with effects, each with its design (N, L)."""
+    return [(term, rows.design) for term, rows in zip(of.terms, of.training, strict=True) if term.n_latents]
+
+
+def _has_term(of: Any, term: Any, design: Any) -> bool:
+    """Whether a sum has a term of the same name, or a term of the same groups that has its effects among others."""
+    for other, wider in _effects(of):
+        if other.name == term.name:
+            return True
+        same_groups = term.of_groups and other.of_groups and term.group_columns == other.group_columns
+        if same_groups and _spans(wider, design @ np.random.default_rng(0).standard_normal((design.shape[1], 1))):
+            return True
+    return False
+
+
+def _spans(design: Any, columns: np.ndarray) -> bool:
+    """Whether all columns (N, K) are combinations of those of a design (N, L), dense or sparse."""
+    size = np.linalg.norm(columns, axis=0)
+    left = [lsqr(design, column, atol=1e-12, btol=1e-12)[3] for column in columns.T]
+    return bool((np.array(left) <= _IN_SPAN * size).all())
 
 
 def _same_response(fits: Mapping[str, Any]) -> None:

@@ -93,13 +93,18 @@ _ONE_PART = {
         *("plot", "plot_check", "plot_joint", "plot_map", "to_arviz"),
     )
 }
+_NO_DURATIONS = dict.fromkeys(
+    ("survival", "plot_survival"), 'durations with family="weibull", "exponential" or "cox"; here predict() or sample()'
+)
 _DRAWS = "sample(new, size), joint draws of the probabilities of the classes"
 _TABLES = "coefficients and effects, tables with a row a class"
 _HELD_OUT = "predict(table, ...) of rows that were held out"
 _HAZARD = "fit.survival(new, times) for P(T > t), or fit.contrast(first, second) for a log hazard ratio"
 
 LIMITS = {
-    "hurdle": Limit("hurdle with `zero=`", "a hurdle with a formula for its zeros is two models", _ONE_PART),
+    "hurdle": Limit(
+        "hurdle with `zero=`", "a hurdle with a formula for its zeros is two models", _ONE_PART | _NO_DURATIONS
+    ),
     "multinomial": Limit(
         "multinomial",
         "this is asked of one predictor, and each class of a multinomial model has its own",
@@ -120,13 +125,14 @@ LIMITS = {
             "plot_check": "predict(), whose means are shares of the classes, beside those of the data",
             "plot_joint": "hyperparameters",
             "report": "summary(), a page of text",
+            **_NO_DURATIONS,
         },
     ),
     "cox": Limit(
         "Cox",
         "a Cox model has a hazard over time, and no one mean of a row",
         {
-            **{"predict": _HAZARD, "exceedance": _HAZARD, "simulate": _HAZARD},
+            **{"predict": _HAZARD, "sample": _HAZARD, "exceedance": _HAZARD, "simulate": _HAZARD},
             **dict.fromkeys(_OF_RESIDUALS, 'plot_check("groups"), survival beside Kaplan and Meier\'s'),
             "log_likelihood": "elbo, a lower bound of the evidence, or loo()",
         },

@@ -27,7 +27,7 @@ from ..linalg.machine import physical_memory
 from ..linalg.supernodal import Cost, factor_cost
 from ..terms import SumOfTerms
 from . import remarks, tables
-from .accuracy import Dial
+from .accuracy import Dial, left_out
 from .base import Engine
 from .fitted import FittedModel
 
@@ -166,7 +166,7 @@ def fit_directly(model: Model, search: dict[str, Any], dial: Dial, points: dict[
             learned = learn(*data, weights=target.weights, evidence="corrected", **again)
         answers = learned.correction or correct(learned.solution, rough=True)
         if not answers.nearer:
-            plan, answers = plan._replace(why=f"a correction is unreliable: {answers.status}"), None
+            plan, answers = plan._replace(why=left_out(answers.status)), None
     fit = FittedModel(fitted, learned, mixture, answers, why=plan.why)
     remarks.warn_of(fit)
     return fit

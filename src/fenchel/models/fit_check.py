@@ -8,7 +8,9 @@ correction    the correction to the Gaussian is large and not used, or it is unr
 residuals     a test of ``fit.residual_tests()`` is rarer than in one of fifty correct models, adjusted for all tests;
               with many rows and latents no data sets are drawn, and only Kolmogorov's distance of the PIT is tested
 spread        counts vary about E[y | eta] more or less than the family says, or have more zeros: the sum of
-              (y - E y)^2 / Var y and the number of zeros at draws of eta are compared with those of counts drawn there
+              (y - E y)^2 / max(Var y, 1) and the number of zeros at draws of eta are compared with those of counts
+              drawn there. The 1 bounds the terms of rows whose expected counts are tiny: (y - E y)^2 / Var y, which
+              has variance 2 + 1 / mu for Poisson, is 1 / mu for one event in a piece of time that ended with it
 rows          a row changes its own eta by improbably many standard deviations of its prediction from the others
 """
 
@@ -25,7 +27,7 @@ from ..linalg.arrays import to_numpy
 from . import remarks
 from .capabilities import answers
 from .remarks import Remark
-from .residual_tests import RowResiduals, rare_tests, uniform_distance
+from .residual_tests import RowResiduals, counts_events, rare_tests, uniform_distance
 from .row_criteria import pit
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class FitCheck:
     def first(self) -> str:
         """The most severe problem in one line, with the number of further ones."""
         if not self.remarks:
-            return "check: nothing seen yet; fit.check() also predicts every row from the others"
+            return "check: no problem found by the quick checks; call fit.check() for the others"
         worst, more = self.remarks[0], len(self.remarks) - 1
         word = "CHECK" if worst.severity == WRONG else "check"
         return f"{word}: {worst}" + (f"; fit.check() has {more} more" if more else "")
@@ -165,7 +167,7 @@ def full_check(fit: FittedModel) -> FitCheck:
         if has_tests and _size(part) <= _TESTED:
             more += _of_residuals(part, {r.name for r in more})
         elif answers(part, "loo") and not part.model.reduction.predictors(part.model):
-            more += _of_predictions(part)
+            more += [] if counts_events(part) else _of_predictions(part)
             if has_tests:
                 untested = f"with more than {_TESTED} rows and latents no data sets were drawn: fit.residual_tests()"
         result += [Remark(f"{name}: {r}" if name else r, r.name, r.severity) for r in more]
@@ -213,7 +215,8 @@ def _short_of_evidence(fit: FittedModel) -> list[Remark]:
     result = fit.solution.corrected()
     short = float(result.log_evidence - fit.solution.elbo)
     if result.method != "clusters" and not result.trusted:
-        return [Remark(f"a correction is unreliable: {result.status}", "correction", LITTLE)]
+        text = f"the Gaussian is not corrected, as a correction may be wrong: {result.status}"
+        return [Remark(text, "correction", LITTLE)]
     moves = _STEEP * short * np.sqrt(np.diag(fit.theta_covariance).max(initial=0.0))  # in sds of theta
     if short < _SHORT or (fit.theta.size and moves < _MOVES):
         return []
@@ -239,7 +242,7 @@ def _of_spread(fit: FitTables) -> list[Remark]:
         more = of_data - of_draws  # of each draw
         return float(of_data.mean()), float(of_draws.mean()), float(more.mean() / max(more.std(), least))
 
-    result, expected, far = compared(lambda each: ((each - mean) ** 2 / variance).mean(axis=0), 1e-9)
+    result, expected, far = compared(lambda each: ((each - mean) ** 2 / np.maximum(variance, 1.0)).mean(axis=0), 1e-9)
     share, rare, out = result / expected, float(ndtri(1.0 - _RARE)), []
     if abs(far) > rare and abs(share - 1.0) > _SPREAD:
         word = "overdispersed, intervals are too narrow" if far > 0 else "underdispersed, intervals are too wide"

@@ -194,6 +194,7 @@ class FittedModel(FamiliarNames, Stored):
         -------
         array (size, M); for "multinomial" (size, M, K), the probabilities of the classes with the reference first
         """
+        check(self, "sample")
         choice("sample", "kind", kind, self.model.reduction.drawn)
         self._check_table("sample", new)
         size, rng = count("sample", "size", size, 1), np.random.default_rng(rng)

@@ -38,6 +38,7 @@ _TOL = 1e-6  # relative gap of a fit that is one of many
 _A_LEVEL = 5  # rows to a level on average, from which on spreads of levels are compared
 _FIRST, _ALL = 99, 199  # data sets for an alarm: where none of the first finds a test rare, no more are made
 _JUMP = 1.5  # units of the distances of tests that one jump is at most
+_OF_SPREAD = "uniformity", "dispersion", "outliers"  # no alarms if all counts are 0 or 1
 _WORTH_MORE = 0.1  # adjusted p-value among the first up to which more are made
 
 
@@ -54,6 +55,16 @@ Statistic = Callable[[RowResiduals], float]
 Tests = Mapping[str, tuple[Statistic, bool]]  # what is computed, and whether small values count against the model too
 
 
+def counts_events(fit: FittedModel) -> bool:
+    """Whether all counts are 0 or 1, as in pieces of time that end with the event.
+
+    There the length of a piece depends on y. The likelihood is right, but y given the length is not Poisson: neither
+    the spread of (y - E y) / sd y, which is 1 / sd y at an event in a short piece, nor the PIT tests the model.
+    """
+    y = fit.model.target.y[fit.model.target.seen > 0.0]
+    return fit.found.likelihood.support == "count" and bool((y <= 1.0).all())
+
+
 def row_residuals(fit: FittedModel, y: np.ndarray, solution: Solution) -> RowResiduals:
     """Of y (N,) over the rows of the fit, each predicted from the others by a fit at the hyperparameters."""
     likelihood, seen = fit.found.likelihood, fit.model.target.seen > 0.0
@@ -64,7 +75,7 @@ def row_residuals(fit: FittedModel, y: np.ndarray, solution: Solution) -> RowRes
         z = ndtri(np.clip((below + upto) / 2, _EDGE, 1.0 - _EDGE))
     else:
         value, expected, spread = moments(likelihood, fit.model.target.values, y, mean, np.maximum(variance, 0.0))
-        z = ((value - expected) / np.sqrt(spread))[seen]
+        z = ((value - expected) / np.sqrt(np.maximum(spread, 1.0) if counts_events(fit) else spread))[seen]
     return RowResiduals(z, below, upto, y[seen])
 
 
@@ -229,6 +240,8 @@ def residual_tests(
 def rare_tests(fit: FittedModel) -> pd.DataFrame:
     """The same for an alarm: more data sets are made where the first find a test rare."""
     tests, seeds = statistics_of(fit, None, None), _seeds(0, _ALL)
+    if counts_events(fit):
+        tests = {name: test for name, test in tests.items() if name not in _OF_SPREAD}
     made = _of_model(fit, tests, seeds[:_FIRST])
     found = _table(fit, tests, made)
     if found["p_adjusted"].min() > _WORTH_MORE:
