@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 LIMITS = {"modules": 363, "lines": 87_500, "tokens": 721_300, "isinstance": 243, "getattr": 144}
 ROOMS = {  # tokens
-    "(top)": 37_000,
+    "(top)": 37_300,
     "corrections": 53_600,
     "criticism": 10_100,
     "datasets": 1_900,

@@ -68,8 +68,9 @@ class Profile(NamedTuple):
 
 
 def _in_place(function: str, x: Array) -> Array:
-    xp = namespace(x)
-    return getattr(xp, function)(x, out=x) if library_of(x) in ("numpy", "torch") else getattr(xp, function)(x)
+    host = is_numpy(x)
+    call = getattr(np if host else namespace(x), function)
+    return call(x, out=x) if host or library_of(x) == "torch" else call(x)
 
 
 def exp_in_place(x: Array) -> Array:

@@ -123,15 +123,15 @@ class KeptDistances:
         constant: float | int = 1.0
         stationary, place = None, 0
         for part in parts:
-            n_dims = part.n_dims
-            own = place if n_dims else None
             if type(part).__name__ == "ConstantKernel" and len(parts) > 1 and constant == 1.0:
-                constant = float(part.constant_value) if own is None else own
+                fixed = part.hyperparameter_constant_value.fixed
+                constant = float(part.constant_value) if fixed else place
             elif stationary is None and (stationary_part := isotropic(part, X)) is not None:
-                stationary, length = stationary_part, float(part.length_scale) if own is None else own
+                fixed = part.hyperparameter_length_scale.fixed
+                stationary, length = stationary_part, float(part.length_scale) if fixed else place
             else:
                 return None
-            place += n_dims
+            place += not fixed
         return None if stationary is None else cls(*stationary, constant, length)
 
     def _numbers(self, theta: np.ndarray) -> tuple[float, float]:
@@ -195,20 +195,65 @@ def at_theta(kernel: Any, theta: np.ndarray) -> Any:
     [RBF(length_scale=3), RBF(length_scale=4)]
     """
     if not is_compound(kernel):
-        return kernel.clone_with_theta(theta)
+        from sklearn.base import clone
+
+        out = clone(kernel)
+        return set_theta(out, theta, places(out))
     ends = np.cumsum([one.n_dims for one in kernel.kernels])[:-1]
     parts = zip(kernel.kernels, np.split(np.asarray(theta), ends), strict=True)
-    return type(kernel)([one.clone_with_theta(own) for one, own in parts])
+    return type(kernel)([at_theta(one, own) for one, own in parts])
 
 
-def names_of(kernel: Any) -> tuple[str, ...]:
+def places(kernel: Any) -> list[tuple[Any, str, int]] | None:
+    """Where theta goes in a kernel: the part, its attribute and how many entries, in order; None where not known.
+
+    scikit-learn's own setter finds them again, by introspection, at every theta.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.kernels import places
+    >>> [(name, n) for _, name, n in places(2.0 * RBF([1.0, 2.0]))]
+    [('constant_value', 1), ('length_scale', 2)]
+    """
+    from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
+
+    from .category_kernels import OnColumns
+
+    own = getattr(type(kernel), "theta", None)
+    if own is Kernel.theta and type(kernel).set_params is Kernel.set_params:
+        return [(kernel, h.name, h.n_elements) for h in free_hyperparameters(kernel)]
+    if own in (Exponentiation.theta, OnColumns.theta):
+        return places(kernel.kernel)
+    if own is not KernelOperator.theta:
+        return None
+    first, second = places(kernel.k1), places(kernel.k2)
+    return None if first is None or second is None else first + second
+
+
+def set_theta(kernel: Any, theta: np.ndarray, where: list[tuple[Any, str, int]] | None) -> Any:
+    """The kernel, set to the first entries of theta at its ``places``."""
+    if where is None:
+        kernel.theta = theta[: kernel.n_dims]
+    i = 0
+    for owner, name, n in where or ():
+        setattr(owner, name, np.exp(theta[i : i + n] if n > 1 else theta[i]))
+        i += n
+    return kernel
+
+
+def free_hyperparameters(kernel: Any) -> list[Any]:
+    """scikit-learn's descriptions of the hyperparameters that theta holds."""
+    return [h for h in kernel.hyperparameters if not h.fixed]
+
+
+def names_of(kernel: Any, free: list[Any] | None = None) -> tuple[str, ...]:
     """Names of the entries of theta; those of kernels of classes begin with the number of the class."""
     if is_compound(kernel):
         return tuple(f"{k}__{name}" for k, one in enumerate(kernel.kernels) for name in names_of(one))
     out: list[str] = []
-    for h in kernel.hyperparameters:
-        if not h.fixed:
-            out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
+    for h in free_hyperparameters(kernel) if free is None else free:
+        out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
     return tuple(out)
 
 

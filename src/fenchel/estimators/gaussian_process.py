@@ -82,8 +82,8 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
             if latent.approximates and self._own_optimizer is not None:
                 raise problem(name, "a function as optimizer and an approximation", "optimizer='fmin_l_bfgs_b'")
             if not latent.approximates:
-                n_theta = kernel.n_dims if self.optimizer else 0
-                announce(name, X.shape[0], max(2, self.n_classes_), n_theta, self._handed_on, latent.device)
+                searched = kernel if self.optimizer else None
+                announce(name, X.shape[0], max(2, self.n_classes_), searched, self._handed_on, latent.device)
             # warnings of a trial are kept back, and given only if it turns out to be the last fit
             quiet = warnings.catch_warnings(record=True) if latent.is_trial else nullcontext()
             with says_when_full(name, latent.device, _DEVICE_ADVICE), quiet as heard:
@@ -150,9 +150,10 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
         """Set ``kernel_``, ``mean_`` and the attributes of an approximation."""
         self.mean_ = self.mean if callable(self.mean) else latent.mean + self._shift
         self._trend_moments = None
-        names = names_of(kernel)  # without the units of y
-        self.theta_names_ = [*names, *self.theta_names_[len(names) :]]
-        self.kernel_: Any = at_theta(kernel, self.theta_[: len(names)])
+        if kernel is not latent.kernel:
+            names = names_of(kernel)  # without the units of y
+            self.theta_names_ = [*names, *self.theta_names_[len(names) :]]
+        self.kernel_: Any = at_theta(kernel, self.theta_)
         self.approximation_, self.approximation_loss_ = latent.table(), latent.approximation_loss
 
     def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:

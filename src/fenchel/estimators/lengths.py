@@ -43,14 +43,15 @@ _FEWEST, _MORE = 8, 2  # evaluations of the evidence that learning takes, and fo
 _EACH, _COLD = 2.5, 8  # Newton iterations of one of them, and of a fit without a start
 
 
-def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "kernel_", device: Any = None) -> None:
+def announce(where: str, n: int, n_classes: int, kernel: Any, learned: str = "kernel_", device: Any = None) -> None:
     """Warn what a fit of n >= MANY rows will cost and what to do instead; refuse one that memory cannot hold.
 
-    ``learned`` names the attributes that a fit to a sample hands on. Of a ``device`` only the memory is looked at.
+    ``kernel``: the one that is learned, or None. ``learned`` names the attributes that a fit to a sample hands on. Of a
+    ``device`` only the memory is looked at.
     """
     if n < MANY:
         return
-    latents = 1 if n_classes == 2 else n_classes
+    n_theta, latents = 0 if kernel is None else kernel.n_dims, 1 if n_classes == 2 else n_classes
     needed, available = memory(n, latents, n_theta > 0), physical_memory()
     if device is not None and device.type != "cpu":
         least, available = 8.0 * (_LEARNED if n_theta else _KEPT) * latents * float(n) ** 2, device_memory(device)

@@ -314,7 +314,9 @@ class Objective(ABC, Generic[F]):
 
     def largest_slope(self, theta: np.ndarray, gradient: np.ndarray) -> float:
         """The largest slope within the bounds."""
-        return float(np.abs(np.clip(theta + gradient, *self.bounds.T) - theta).max(initial=0.0))
+        low, high = self.bounds.T
+        inside = np.minimum(np.maximum(theta + gradient, low), high)
+        return float(np.abs(inside - theta).max(initial=0.0))
 
     def at_bounds(self, theta: np.ndarray, gradient: np.ndarray, gtol: float) -> tuple[dict[int, str], tuple[int, ...]]:
         """The entries at a bound, and those at which the objective rises beyond it; equal bounds do not count."""

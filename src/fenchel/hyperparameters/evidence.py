@@ -180,7 +180,8 @@ class Evidence(Objective[Learned]):
 
     def split(self, theta: np.ndarray) -> tuple[np.ndarray, Likelihood]:
         """The entries of the family, and the likelihood at the other entries."""
-        first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
+        theta = np.asarray(theta, dtype=np.float64)
+        first, own = theta[: self.n_family], theta[self.n_family :]
         return first, self.likelihood.with_theta(own) if own.size else self.likelihood
 
     def reachable(self, theta: np.ndarray) -> float:
@@ -226,9 +227,11 @@ class Evidence(Objective[Learned]):
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """log p(theta) and its gradient: that of the family plus that of the likelihood's parameters."""
-        first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
-        parts = [self.family.log_prior(first), *([self.likelihood.log_prior(own)] if own.size else [])]
-        return sum(value for value, _ in parts), np.concatenate([slope for _, slope in parts])
+        value, slope = self.family.log_prior(theta[: self.n_family])
+        if theta.size == self.n_family:
+            return value, slope
+        of_own, own_slope = self.likelihood.log_prior(theta[self.n_family :])
+        return value + of_own, np.concatenate([slope, own_slope])
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         with one_thread(self.last is not None and self.last.posterior.predictors.small, ours=True):

@@ -17,19 +17,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dpotri, dpotrs
 from scipy.optimize import minimize
 
 from .. import gates
 from ..linalg.arrays import is_numpy, to_numpy
-from ..linalg.dense import (
-    NotPositiveDefinite,
-    cholesky,
-    inverse_from,
-    log_det,
-    solve_lower,
-    symmetrised,
-    triangular_inverse,
-)
+from ..linalg.dense import NotPositiveDefinite, cholesky, log_det, symmetrised
 from ..linalg.machine import one_thread
 from .evidence import Evidence
 from .kernel import KernelCovariance
@@ -48,14 +41,14 @@ GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
 ACCEPTED_SHARE = 0.1  # of the promised rise: below it a step is not taken
 MOST_STEPS = 30
 MOST_WALKED = 100  # steps of L-BFGS
-SAME_PEAK = 0.5  # log units: a place nearer to another one is of its peak
+SAME_PEAK = 0.75  # log units: a place nearer to another one is of its peak
 LEAST_CURVATURE = 1e-6  # of the largest one
 ROUNDING = 1e-11  # of |value|: a rise that is none
 LEAST_NOISE = 1e-6  # of the largest variance: below it rounding moves the slopes, and fits judge every step
 
 
 class Place(NamedTuple):
-    """What was found at a theta: the value and its gradient, A = C^-1 R (N, J), and L of C = L L'.
+    """What was found at a theta: the value and its gradient, A = C^-1 R (N, J), C^-1 and the largest variance in C.
 
     ``by_newton``: whether Newton's steps ended here.
     """
@@ -64,7 +57,8 @@ class Place(NamedTuple):
     value: float
     gradient: np.ndarray
     A: np.ndarray
-    L: np.ndarray
+    Cinv: np.ndarray
+    variance: float
     by_newton: bool = False
 
 
@@ -102,32 +96,33 @@ class GaussianRows:
         N, J = R.shape
         K = np.asarray(self.family.matrix(first))
         C = K.copy()
-        C.flat[:: N + 1] += noise
+        C.reshape(-1)[:: N + 1] += noise
+        variance = float(C.diagonal().max())
         self.n_evaluations += 1
         try:
             L = np.asarray(cholesky(C))
         except NotPositiveDefinite as error:
             raise ValueError(str(error)) from None
-        A = np.asarray(solve_lower(L, solve_lower(L, R), transposed=True))
+        A = np.asarray(dpotrs(L.T, R, lower=0)[0])
         copies = 0.0
         if self.weighted:  # a row of weight w is w rows: N(y; eta, v / w) but for a factor
             copies = float(np.sum((self.weight - 1.0) * (np.log(v) + LOG_2PI) + np.log(self.weight)))
-        value = -0.5 * (float(np.sum(R * A)) + J * (log_det(L) + N * LOG_2PI + copies))
-        G = np.asarray(symmetrised(inverse_from(triangular_inverse(L.copy()))))
-        G *= -J
-        G += A @ A.T
+        value = -0.5 * (float((R * A).sum()) + J * (log_det(L) + N * LOG_2PI + copies))
+        Cinv = np.asarray(symmetrised(dpotri(L.T, lower=0, overwrite_c=1)[0].T))
+        G = A @ A.T
+        G -= J * Cinv if J > 1 else Cinv
         G *= 0.5
         gradient = self.family.contracted(first, G, K)
         if self.learns_noise:
-            slope = float(np.diagonal(G) @ noise) - 0.5 * J * float(np.sum(self.weight - 1.0))
-            gradient = np.append(gradient, slope)
+            slope = float(G.diagonal() @ noise) - 0.5 * J * float((self.weight - 1.0).sum())
+            gradient = np.concatenate([gradient, [slope]])
         of_prior, pull = self.evidence.log_prior(theta)
-        return Place(theta, value + of_prior, gradient + pull, A, L)
+        return Place(theta, value + of_prior, gradient + pull, A, Cinv, variance)
 
     def is_clear(self, place: Place) -> bool:
         """Whether rounding is far below what the noise adds to C."""
-        noise = self._noise(place.theta)[1]
-        return bool(noise.min() > LEAST_NOISE * (np.square(np.tril(place.L)).sum(axis=1).max() - noise.min()))
+        least = self._noise(place.theta)[1].min()
+        return bool(least > LEAST_NOISE * (place.variance - least))
 
     def curvature(self, place: Place) -> np.ndarray:
         """The average information (n_theta, n_theta)."""
@@ -136,27 +131,23 @@ class GaussianRows:
         steps = np.diag(np.where(first + STEP > self.family.bounds[:, 1], -STEP, STEP))  # no kernel beyond its bounds
         along = [(self.family.matrix(first + step) @ A - before) / step.sum() for step in steps]
         along += [noise[:, None] * A] if self.learns_noise else []
-        white = np.stack([np.asarray(solve_lower(place.L, q)).ravel() for q in along])
-        return np.asarray(0.5 * white @ white.T)
+        q = np.stack(along)
+        return np.asarray(0.5 * q.reshape(len(q), -1) @ (place.Cinv @ q).reshape(len(q), -1).T)
 
 
 def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tuple[np.ndarray, float]:
-    """Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
+    """The end of Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
     (low, high), gradient, H = rows.evidence.bounds.T, here.gradient, rows.curvature(here)
-    free = is_free(rows, here)
-    values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
+    ahead = np.minimum(np.maximum(here.theta + gradient, low), high)
+    free = (ahead != here.theta) & (high > low)  # what the slope moves
+    values, vectors = np.linalg.eigh(H[free][:, free])
     values = np.maximum(values, LEAST_CURVATURE * (1.0 + values.max(initial=0.0)))  # empty where all are at bounds
     step = np.zeros(gradient.size)
     step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
-    step = np.clip(here.theta + step, low, high) - here.theta
-    return step, float(gradient @ step - 0.5 * step @ H @ step)
-
-
-def is_free(rows: GaussianRows | SiteRows, here: Any) -> np.ndarray:
-    """Which entries of theta the slope moves within the bounds."""
-    low, high = rows.evidence.bounds.T
-    return np.asarray((np.clip(here.theta + here.gradient, low, high) != here.theta) & (high > low))
+    end = np.minimum(np.maximum(here.theta + step, low), high)
+    step = end - here.theta
+    return end, float(gradient @ step - 0.5 * step @ H @ step)
 
 
 def climb(
@@ -174,24 +165,25 @@ def climb(
     """
     radius, here = FIRST_RADIUS, begun or rows.at(np.clip(theta, *rows.evidence.bounds.T))
     for _ in range(most):
-        slope = float(np.abs(here.gradient[is_free(rows, here)]).max(initial=0.0))
+        slope = rows.evidence.largest_slope(here.theta, here.gradient)
         if slope <= gtol:
             break
-        step, promised = newton_step(rows, here, radius)
+        end, promised = newton_step(rows, here, radius)
         if slope <= loose and promised <= loose**2:
             break
         try:
-            there = rows.at(here.theta + step)
+            there = rows.at(end)
             rise = there.value - here.value if np.isfinite(there.value) else -np.inf
         except ValueError:  # beyond double precision
             rise = -np.inf
+        length = float(np.abs(end - here.theta).max())
         if rise > max(ACCEPTED_SHARE * promised, -ROUNDING * abs(here.value)):
             here = there
             radius = min(2.0 * radius, LARGEST_RADIUS) if rise > GOOD_SHARE * promised else radius
         elif promised <= ROUNDING * abs(here.value):
             break
         if not rise > POOR_SHARE * promised:
-            radius = 0.25 * float(np.abs(step).max())
+            radius = 0.25 * length
     return here
 
 
@@ -272,7 +264,7 @@ def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float, most: int = 
 
 
 def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: int = MOST_WALKED) -> np.ndarray:
-    """Where a search that would begin at theta may begin, with slope to spare.
+    """Where a search that would begin at theta may begin, with slope to spare, and its first fit.
 
     That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way. Rows that are not
     Gaussian are searched by Newton's steps alone, the last of which nothing judges but the fit that is certified.
@@ -282,7 +274,7 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
         try:
             with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
                 end = climb(sites, theta, SLOPE_LEFT * gtol, most=max_iter, loose=gtol)
-                theta = end.theta + newton_step(sites, end, LAST_RADIUS)[0]
+                theta = newton_step(sites, end, LAST_RADIUS)[0]
                 evidence.first_start = sites.coordinates(theta)
         except ValueError:  # beyond double precision, or left to the search
             pass
@@ -290,4 +282,10 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
         evidence.n_newton += sites.n_newton
         return theta
     found = quick_climb(evidence, theta, 0.5 * gtol, min(max_iter, MOST_WALKED))
-    return found.theta if found is not None and found.by_newton else theta
+    if found is None or not found.by_newton:
+        return theta
+    likelihood = evidence.split(found.theta)[1]
+    rows, dual = evidence.targets.rows_of(likelihood), likelihood.objective.dual
+    h = to_numpy(rows["y"] - rows["variance"] / rows["weight"] * found.A[:, 0])[:, None]  # y - noise C^-1 r
+    evidence.first_start = dual.maximiser(h, 0.0 * h, dual.start(rows, 1.0), rows)
+    return found.theta

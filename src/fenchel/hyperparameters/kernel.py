@@ -17,7 +17,18 @@ import numpy as np
 
 from .. import gates
 from ..checks import finite, numeric, problem, scalar
-from ..kernels import KeptDistances, contract, diagonal, evaluate, is_covariance, names_of, refuse_compound
+from ..kernels import (
+    KeptDistances,
+    contract,
+    diagonal,
+    evaluate,
+    free_hyperparameters,
+    is_covariance,
+    names_of,
+    places,
+    refuse_compound,
+    set_theta,
+)
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.machine import one_thread
 from ..priors.base import NewRows, Prior
@@ -161,12 +172,17 @@ class KernelCovariance(Family):
         return np.asarray(self.kernel.theta, dtype=np.float64)
 
     @cached_property
+    def _free(self) -> list[Any]:
+        """The kernel's free hyperparameters, which scikit-learn finds by introspection."""
+        return free_hyperparameters(self.kernel)
+
+    @cached_property
     def bounds(self) -> np.ndarray:
-        return np.asarray(self.kernel.bounds, dtype=np.float64).reshape(-1, 2)
+        return np.log(np.vstack([np.zeros((0, 2)), *(h.bounds for h in self._free)]))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        return names_of(self.kernel)
+        return names_of(self.kernel, self._free)
 
     def is_answer(self, entry: int, side: str) -> bool:
         """Levels that are alike or have nothing in common, and effects that are none."""
@@ -186,14 +202,7 @@ class KernelCovariance(Family):
         if self._scratch is None:
             self._scratch = deepcopy(self.kernel)
             self._places = places(self._scratch)
-        if self._places is None:
-            self._scratch.theta = theta
-            return self._scratch
-        i = 0
-        for owner, name, n in self._places:
-            setattr(owner, name, np.exp(theta[i : i + n] if n > 1 else theta[i]))
-            i += n
-        return self._scratch
+        return set_theta(self._scratch, theta, self._places)
 
     def at(self, theta: np.ndarray) -> DenseCovariance:
         theta = np.array(theta, dtype=np.float64)
@@ -244,7 +253,9 @@ class KernelCovariance(Family):
 
     def without_trend(self, Sigma: Array) -> Array:
         """The kernel's part of Sigma at X."""
-        return Sigma if not self.trend.size else -self.trend.add_to(-Sigma, self.X)
+        if not self.trend.moves.size:
+            return Sigma - self.trend.level
+        return -self.trend.add_to(-Sigma, self.X)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= gates.ONE_THREAD_ROWS):
@@ -284,30 +295,3 @@ class KernelCovariance(Family):
 
         kernel = 1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5) + WhiteKernel(0.1)
         return cls(kernel, rng.normal(size=(n, 2)), mean=0.1)
-
-
-def places(kernel: Any) -> list[tuple[Any, str, int]] | None:
-    """Where theta goes in a kernel: the part, its attribute and how many entries, in order; None where not known.
-
-    scikit-learn's own setter finds them again, by introspection, at every theta.
-
-    Examples
-    --------
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from fenchel.hyperparameters.kernel import places
-    >>> [(name, n) for _, name, n in places(2.0 * RBF([1.0, 2.0]))]
-    [('constant_value', 1), ('length_scale', 2)]
-    """
-    from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
-
-    from ..category_kernels import OnColumns
-
-    own = getattr(type(kernel), "theta", None)
-    if own is Kernel.theta and type(kernel).set_params is Kernel.set_params:
-        return [(kernel, h.name, h.n_elements) for h in kernel.hyperparameters if not h.fixed]
-    if own in (Exponentiation.theta, OnColumns.theta):
-        return places(kernel.kernel)
-    if own is not KernelOperator.theta:
-        return None
-    first, second = places(kernel.k1), places(kernel.k2)
-    return None if first is None or second is None else first + second

@@ -12,9 +12,12 @@ given.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dpotri
 
 from .. import gates
@@ -55,36 +58,53 @@ class SitePoint:
     """q at the sites (b, lam) or (beta, lam) (N,) under K: P, and the residuals; P is -inf beyond double precision."""
 
     def __init__(self, owner: SiteRows, K: Array, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
-        lam = np.maximum(lam, WEAK / np.diagonal(K))
+        lam = np.maximum(lam, WEAK / K.diagonal())
         self.value, self.lam, self.root = -np.inf, lam, np.sqrt(lam)
         B = K * self.root
         B *= self.root[:, None]
-        B.flat[:: len(lam) + 1] += 1.0
+        B.reshape(-1)[:: len(lam) + 1] += 1.0
         try:
             L = dense.cholesky(B)
         except dense.NotPositiveDefinite:
             return
         log_det = dense.log_det(L)
-        self.Binv = dense.symmetrised(dpotri(L.T, lower=0, overwrite_c=1)[0].T)
-        self.rho: Any = (1.0 - np.diagonal(self.Binv)) / lam
+        self.Binv: Any = dpotri(L.T, lower=0, overwrite_c=1)[0].T  # its lower triangle
+        self.rho: Any = (1.0 - self.Binv.diagonal()) / lam
         if b is None:
             self.h = owner.mt - K @ beta
         else:  # h = mt + Vt (b - lam mt),  Vt = Lam^-1/2 (I - B^-1) Lam^-1/2
             pull = (b - lam * owner.mt) / self.root
-            self.h = owner.mt + (pull - self.Binv @ pull) / self.root
+            self.h = owner.mt + (pull - dsymv(1.0, self.Binv.T, pull)) / self.root
             beta = lam * self.h - b
         self.beta, self.loss = beta, owner.loss(self.h, self.rho)
-        self.r, self.d = beta - self.loss.alpha, lam - self.loss.lam
+        # the residuals, and what they miss by the natural gradient
+        self.left = np.concatenate([beta - self.loss.alpha, 0.5 * (lam - self.loss.lam)])
         fit = lam @ self.rho - beta @ (owner.mt - self.h) - log_det
-        value = 0.5 * float(fit) - float(to_numpy(self.loss.value).sum())
-        self.value = value if np.isfinite(value) else -np.inf
+        value = 0.5 * float(fit) - float(self.loss.value.sum())
+        self.value = value if math.isfinite(value) else -np.inf
 
-    def covariance(self) -> np.ndarray:
-        """Vt."""
-        Vt = self.Binv / -self.root
-        Vt /= self.root[:, None]
-        Vt.flat[:: len(self.rho) + 1] = self.rho
-        return np.asarray(Vt)
+    def move(self, x: np.ndarray, dbeta: np.ndarray, dlam: np.ndarray) -> None:
+        """To the end of a short Newton step without another factorisation: B^-1 to first order, P to second."""
+        n, Binv, lam = len(dlam), dense.symmetrised(self.Binv), np.maximum(self.lam + dlam, FLOOR * self.lam)
+        self.Binv = Binv + (Binv * (lam / self.lam - 1.0)) @ Binv  # still in units of ``root``
+        self.value += 0.5 * float(self.left @ x)
+        self.h, self.beta, self.lam = self.h + x[:n], self.beta + dbeta, lam
+        self.rho = np.maximum(self.rho + x[n:], FLOOR * self.rho)
+        self.loss = self.loss._replace(alpha=self.beta, lam=lam)
+
+    def products(self) -> Callable[[Any], Any]:
+        """(u, v) -> (Vt u, 2 (Vt o Vt) v), Vt being -Lam^-1/2 B^-1 Lam^-1/2 off its diagonal rho."""
+        n, rho, scale = len(self.rho), self.rho, 1.0 / self.root
+        A = np.array(self.Binv, order="C")
+        A.reshape(-1)[:: n + 1] = 0.0
+        squares, scale = (A * A).T, np.concatenate([scale, scale * scale])
+        diagonal, outer = np.concatenate([rho, 2.0 * rho * rho]), np.concatenate([-scale[:n], 2.0 * scale[n:]])
+
+        def solve(v: Any) -> Any:
+            x = scale * v
+            return diagonal * v + outer * np.concatenate([dsymv(1.0, A.T, x[:n]), dsymv(1.0, squares, x[n:])])
+
+        return solve
 
 
 class SiteRows:
@@ -128,18 +148,16 @@ class SiteRows:
 
     def _foreseen(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """h and rho, or b and lam, on the plane through the last fits."""
-        here, names = self.known[-1]
+        (here, names), n = self.known[-1], len(self.mt)
         if len(self.known) > 1:
             steps = np.array([there - here for there, _ in self.known[:-1]])
             gram = steps @ steps.T
             gram.flat[:: len(gram) + 1] += FLAT_DIRECTION**2 * gram.trace()
             shares = np.linalg.solve(gram, steps @ (theta - here))
             shift = shares @ np.array([other - names for _, other in self.known[:-1]])
-            n = len(self.mt)
-            shift[n:] = np.clip(shift[n:], -LONGEST_SHIFT, LONGEST_SHIFT)
+            np.clip(shift[n:], -LONGEST_SHIFT, LONGEST_SHIFT, out=shift[n:])
             names = names + shift
-        first, log_second = np.split(names, 2)
-        return first, np.exp(log_second)
+        return names[:n], np.exp(names[n:])
 
     def _start(self, theta: np.ndarray, K: Array) -> tuple[np.ndarray, np.ndarray]:
         """b and lam where a fit begins: as foreseen, or by the slopes at the prior mean."""
@@ -156,35 +174,41 @@ class SiteRows:
     def _climbed(self, K: Array, point: SitePoint) -> SitePoint:
         """From a point to where no more than ``allowed`` is missing; ``ValueError`` where it fails."""
         for _ in range(MOST_NEWTON):
-            if not np.isfinite(point.value):
+            if not math.isfinite(point.value):
                 break
-            Vt = point.covariance()
-            squares = Vt * Vt
-            missing = 0.5 * float(point.r @ (Vt @ point.r) + 0.5 * point.d @ (squares @ point.d))  # natural gradient
+            solve = point.products()
+            natural = solve(point.left)
+            missing = 0.5 * float(point.left @ natural)
             if missing <= self.allowed:
                 return point
-            before, point = point, self._step(K, point, Vt, squares)
+            self.n_newton += 1
+            x, dbeta, dlam = self._direction(point, solve, natural)
+            if max(LOOSE_SYSTEM**2 * missing, missing**1.5) <= self.allowed:
+                point.move(x, dbeta, dlam)
+                return point
+            before, point = point, self._searched(K, point, dbeta, dlam)
             if not point.value >= before.value - ROUNDING * abs(before.value):
                 break
-            self.n_newton += 1
         raise ValueError("few rows are left to the search")
 
-    def _step(self, K: Array, point: SitePoint, Vt: np.ndarray, squares: np.ndarray) -> SitePoint:
-        """Newton's step, shortened until P rises: the system of ``priors/newton_systems.py``."""
+    def _direction(
+        self, point: SitePoint, solve: Callable[[Any], Any], natural: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Newton's step in (h, rho), beta and lam: the system of ``priors/newton_systems.py``."""
         n, loss = len(point.h), point.loss
         bend = loss.hh - point.lam
-
-        def solve(v: Any) -> Any:
-            return np.concatenate([Vt @ v[:n], 2.0 * (squares @ v[n:])])
 
         def remainder(x: Any) -> Any:
             dh, drho = x[:n], x[n:]
             return np.concatenate([bend * dh + loss.hr * drho, loss.hr * dh + loss.rr * drho])
 
-        right = np.concatenate([point.r, 0.5 * point.d])
-        x, Fx, left, _ = conjugate_gradients(solve, remainder, right, LOOSE_SYSTEM, max_iter=50)
-        image = right - Fx - left
-        dbeta, dlam, t = point.lam * x[:n] - image[:n], -2.0 * image[n:], 1.0
+        x, Fx, left, _ = conjugate_gradients(solve, remainder, point.left, LOOSE_SYSTEM, 50, natural)
+        image = point.left - Fx - left
+        return x, point.lam * x[:n] - image[:n], -2.0 * image[n:]
+
+    def _searched(self, K: Array, point: SitePoint, dbeta: np.ndarray, dlam: np.ndarray) -> SitePoint:
+        """Newton's step, shortened until P rises."""
+        t = 1.0
         while True:
             lam = np.maximum(point.lam + t * dlam, FLOOR * point.lam)
             trial = SitePoint(self, K, None, point.beta + t * dbeta, lam)
@@ -196,7 +220,7 @@ class SiteRows:
         """The fit at theta."""
         b, lam = self._start(theta, K)
         point = self._climbed(K, SitePoint(self, K, b, lam, lam))
-        others = [each for each in self.known if np.any(each[0] != theta)]
+        others = [each for each in self.known if (each[0] != theta).any()]
         self.known = [*others[-theta.size :], (np.array(theta), self._names(point))]
         return point
 
@@ -205,9 +229,11 @@ class SiteRows:
         K: Any = self.family.matrix(theta)
         self.n_evaluations += 1
         point = self._fit(theta, K)
-        G = point.beta[:, None] * point.beta
-        G -= point.Binv * point.root * point.root[:, None]
-        G *= 0.5
+        pull = point.beta / point.root
+        G = pull[:, None] * pull
+        G -= dense.symmetrised(point.Binv)
+        G *= point.root
+        G *= (0.5 * point.root)[:, None]
         of_prior, pull = self.evidence.log_prior(theta)
         gradient = self.family.contracted(theta, G, K) + pull
         steep = self.evidence.largest_slope(theta, gradient)
@@ -230,7 +256,7 @@ class SiteRows:
         known = float(step @ H_step)
         if seen > LEAST_SEEN * known > 0.0:
             kept = min(1.0, max(seen / known, LEAST_KEPT))
-            self._H = kept * (self._H - np.outer(H_step, H_step) / known) + np.outer(fall, fall) / seen
+            self._H = kept * (self._H - H_step[:, None] * (H_step / known)) + fall[:, None] * (fall / seen)
 
     def curvature(self, place: SitePlace) -> np.ndarray:
         """That of -P (n_theta, n_theta) about the last places, as their slopes show it; positive definite."""
@@ -238,7 +264,7 @@ class SiteRows:
 
     def coordinates(self, theta: np.ndarray) -> np.ndarray:
         """Where a certified fit at theta begins, as ``Problem.start_from`` takes it: so near that no step is left."""
-        self.allowed = FINEST
+        self.allowed = 0.1 * FINEST  # the certificate is coarser than this measure
         point = self._fit(theta, self.family.matrix(theta))
         h, rho = point.h[:, None], point.rho[:, None]
         if self.bound.convex:

@@ -25,7 +25,7 @@ from scipy.special import betainc, expit
 from ..checks import labels
 from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special
 from ..linalg.functions import log_cosh_slopes, logistic_parts, softplus
-from ..linalg.logistic_normal import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
+from ..linalg.logistic_normal import logistic_moments
 from .base import Likelihood, Rows
 from .bounds import Bound, Bounds, DirectBound, ExactExpectation, Loss
 from .links import LogitLink
@@ -87,10 +87,10 @@ class LogitLikelihood(Likelihood):
         return ElementaryTerms(-y, none, 1.0, none + 1.0, none if shift is None else shift[:, 0], none, none)
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        m, y = logistic_moments(h[:, 0], rho[:, 0]), rows["y"]
-        value = y * m[MINUS, :] + (1.0 - y) * m[PLUS, :] + self.constant(rows)
-        alpha = (1.0 - y) * m[TAU, :] - y * m[REST, :]
-        return Loss(value, alpha, m[FIRST, :], m[FIRST, :], m[SECOND, :] / 2, m[THIRD, :] / 4)
+        plus, minus, tau, rest, first, second, third = logistic_moments(h[:, 0], rho[:, 0])
+        y, no = rows["y"], 1.0 - rows["y"]
+        value = y * minus + no * plus + self.constant(rows)
+        return Loss(value, no * tau - y * rest, first, first, second / 2, third / 4)
 
 
 class BernoulliLogit(LogitLink, LogitLikelihood):

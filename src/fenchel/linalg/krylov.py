@@ -196,31 +196,32 @@ def conjugate_gradients(
     b: Array,
     tol: float,
     max_iter: int,
+    solved: Array | None = None,
 ) -> tuple[Array, Array, Array, float]:
     """x, F x, the residual b - (P + F) x, and the reduction of its P^-1 norm.
 
-    ``solve`` applies P^-1 and ``remainder`` applies F. Stops when the norm is reduced by ``tol``, or when it grows
-    because rounding makes the operator indefinite; the caller sees this from the reduction and uses another method.
+    ``solve`` applies P^-1 and ``remainder`` applies F; ``solved`` is P^-1 b where it is known. Stops when the norm is
+    reduced by ``tol``, or when it grows because rounding makes the operator indefinite; the caller sees this from the
+    reduction and uses another method.
     """
-    xp = namespace(b)
-    r, z = b, solve(b)
-    x = Fx = p = Fp = Ap = xp.zeros_like(b)
-    rz, ratio = float(xp.sum(r * z)), 0.0
+    r, z = b, solve(b) if solved is None else solved
+    x = Fx = p = Fp = Ap = 0.0 * b
+    rz, ratio = float((r * z).sum()), 0.0  # the method, which numpy calls faster than its function
     first = lowest = rz
-    for _ in range(max_iter):
-        if not tol * tol * first < rz < _GROWTH * lowest:
-            break
-        Fz = remainder(z)
-        p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
-        with np.errstate(over="ignore", invalid="ignore"):
-            curvature = float(xp.sum(p * Ap))
-        if not 0.0 < curvature < float("inf"):
-            break
-        step = rz / curvature
-        x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap
-        z = solve(r)
-        rz, before = float(xp.sum(r * z)), rz
-        ratio, lowest = rz / before, min(rz, lowest)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(max_iter):
+            if not tol * tol * first < rz < _GROWTH * lowest:
+                break
+            Fz = remainder(z)
+            p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
+            curvature = float((p * Ap).sum())
+            if not 0.0 < curvature < float("inf"):
+                break
+            step = rz / curvature
+            x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap
+            z = solve(r)
+            rz, before = float((r * z).sum()), rz
+            ratio, lowest = rz / before, min(rz, lowest)
     return x, Fx, r, (abs(rz) / first) ** 0.5 if first > 0.0 else 0.0
 
 

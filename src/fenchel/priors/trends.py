@@ -46,7 +46,8 @@ class Trend:
         if self.slopes.ndim != 1 or (self.slopes < 0.0).any():
             raise problem(where, f"slopes of shape {self.slopes.shape}", "standard deviations (D,), 0 or above")
         self.moves = np.flatnonzero(self.slopes)
-        self.middle = np.broadcast_to(finite(where, "centre", numeric(where, "centre", centre)), self.slopes.shape)
+        middle = self.slopes if slopes is None else finite(where, "centre", numeric(where, "centre", centre))
+        self.middle = np.broadcast_to(middle, self.slopes.shape)
         self.sd, self.centre = self.slopes[self.moves], self.middle[self.moves]
 
     @property
