@@ -49,6 +49,8 @@ class InducingLatent(KernelLatent):
         Whether the fit is that of a Dask collection, and X holds the inducing points.
     most_points : int
         Largest number of points for n_inducing="auto".
+    begin : InducingFit, optional
+        A fit with fewer points, from which learning goes on.
     """
 
     n_inducing: Any = "auto"
@@ -58,6 +60,7 @@ class InducingLatent(KernelLatent):
     centre_of_prior: np.ndarray | None = None
     in_partitions: bool = False
     most_points: int = MOST_POINTS
+    begin: InducingFit | None = None
     approximates: ClassVar[bool] = True
 
     @classmethod
@@ -110,7 +113,8 @@ class InducingLatent(KernelLatent):
         return self._found(target, family, learn_theta=False, **options)
 
     def _found(self, target: Target, family: Any, **options: Any) -> Learned:
-        settings = {"n_inducing": self.n_inducing, "loss": self.loss, "most_points": self.most_points}
+        settings: dict[str, Any] = {"n_inducing": self.n_inducing, "loss": self.loss, "most_points": self.most_points}
+        settings["begin"] = self.begin
         try:
             self.result = learn_inducing(target.likelihood, family, target.y, **settings, **options)
         except InterruptedLearning as stop:
@@ -181,6 +185,7 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
         bound, allowed = few.approximation_loss, default_loss(n) if few.loss is None else few.loss
         if few.interrupt is not None or bound <= allowed:
             return
+        points.begin = few.result
         if FAR_ABOVE * allowed < bound < np.inf:
             others = by_neighbours(where, latent, estimator.n_neighbors)
             cost = f"{gates.NEIGHBOUR_POINTS} inducing points cost up to {bound:.3g} nats"
