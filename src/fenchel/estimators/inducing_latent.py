@@ -154,6 +154,16 @@ def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels:
         count(where, "n_inducing", n_inducing, 1)
 
 
+def check_approximation(estimator: GaussianProcessEstimator, n: int, per_class: bool) -> None:
+    """Check ``approximation`` for n rows, and refuse inducing points of a kernel for each class."""
+    where, approximation = type(estimator).__name__, estimator.approximation
+    advice = '"auto" takes inducing points or neighbours above some rows, None never approximates.'
+    choice(where, "approximation", approximation, ("auto", None, "inducing", "neighbours"), advice)
+    if per_class and (approximation == "inducing" or (approximation == "auto" and n > gates.INDUCING_ROWS)):
+        got = f"a kernel for each class and {n} rows through inducing points"
+        raise problem(where, got, "approximation=None, or one kernel for all classes")
+
+
 def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) -> Iterator[KernelLatent]:
     """The exact latent, or the approximations that are requested or needed for many rows; the last one is used.
 
@@ -161,10 +171,8 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
     columns 800 points lose far more than ``loss``: then nearest neighbours are tried, and used if twice as
     many of them change the elbo by less than the points lose.
     """
-    where, approximation = type(estimator).__name__, estimator.approximation
-    advice = '"auto" takes inducing points or neighbours above some rows, None never approximates.'
-    choice(where, "approximation", approximation, ("auto", None, "inducing", "neighbours"), advice)
-    n, d = latent.X.shape
+    where, approximation, (n, d) = type(estimator).__name__, estimator.approximation, latent.X.shape
+    check_approximation(estimator, n, is_compound(latent.kernel))
     many = n > gates.INDUCING_ROWS
     if approximation is None or (approximation == "auto" and not many):
         yield latent
@@ -172,9 +180,6 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
     if approximation == "neighbours":
         yield by_neighbours(where, latent, estimator.n_neighbors)
         return
-    if is_compound(latent.kernel):
-        got = f"a kernel for each class and {n} rows through inducing points"
-        raise problem(where, got, "approximation=None, or one kernel for all classes")
     points = InducingLatent.of(latent, n_inducing=estimator.n_inducing, loss=estimator.loss)
     if approximation == "auto":
         points.reason = f"inducing points, since {n} rows are more than {gates.INDUCING_ROWS}"
