@@ -57,7 +57,7 @@ class SitePlace(NamedTuple):
 class SitePoint:
     """q at the sites (b, lam) or (beta, lam) (N,) under K: P, and the residuals; P is -inf beyond double precision."""
 
-    def __init__(self, owner: SiteRows, K: Array, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
+    def __init__(self, owner: SiteRows, K: Any, b: np.ndarray | None, beta: np.ndarray, lam: np.ndarray) -> None:
         lam = np.maximum(lam, WEAK / K.diagonal())
         self.value, self.lam, self.root = -np.inf, lam, np.sqrt(lam)
         B = K * self.root
@@ -80,7 +80,7 @@ class SitePoint:
         # the residuals, and what they miss by the natural gradient
         self.left = np.concatenate([beta - self.loss.alpha, 0.5 * (lam - self.loss.lam)])
         fit = lam @ self.rho - beta @ (owner.mt - self.h) - log_det
-        value = 0.5 * float(fit) - float(self.loss.value.sum())
+        value = 0.5 * float(fit) - float(to_numpy(self.loss.value).sum())
         self.value = value if math.isfinite(value) else -np.inf
 
     def move(self, x: np.ndarray, dbeta: np.ndarray, dlam: np.ndarray) -> None:
@@ -198,7 +198,7 @@ class SiteRows:
 
     def _direction(
         self, point: SitePoint, solve: Callable[[Any], Any], natural: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[Any, Any, np.ndarray]:
         """Newton's step in (h, rho), beta and lam: the system of ``priors/newton_systems.py``."""
         n, loss = len(point.h), point.loss
         bend = loss.hh - point.lam

@@ -87,7 +87,8 @@ class LogitLikelihood(Likelihood):
         return ElementaryTerms(-y, none, 1.0, none + 1.0, none if shift is None else shift[:, 0], none, none)
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        plus, minus, tau, rest, first, second, third = logistic_moments(h[:, 0], rho[:, 0])
+        moments = logistic_moments(h[:, 0], rho[:, 0])
+        plus, minus, tau, rest, first, second, third = (moments[k, :] for k in range(7))
         y, no = rows["y"], 1.0 - rows["y"]
         value = y * minus + no * plus + self.constant(rows)
         return Loss(value, no * tau - y * rest, first, first, second / 2, third / 4)

@@ -204,9 +204,10 @@ def conjugate_gradients(
     reduced by ``tol``, or when it grows because rounding makes the operator indefinite; the caller sees this from the
     reduction and uses another method.
     """
+    xp = namespace(b)
     r, z = b, solve(b) if solved is None else solved
     x = Fx = p = Fp = Ap = 0.0 * b
-    rz, ratio = float((r * z).sum()), 0.0  # the method, which numpy calls faster than its function
+    rz, ratio = float(xp.sum(r * z)), 0.0
     first = lowest = rz
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(max_iter):
@@ -214,13 +215,13 @@ def conjugate_gradients(
                 break
             Fz = remainder(z)
             p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
-            curvature = float((p * Ap).sum())
+            curvature = float(xp.sum(p * Ap))
             if not 0.0 < curvature < float("inf"):
                 break
             step = rz / curvature
             x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap
             z = solve(r)
-            rz, before = float((r * z).sum()), rz
+            rz, before = float(xp.sum(r * z)), rz
             ratio, lowest = rz / before, min(rz, lowest)
     return x, Fx, r, (abs(rz) / first) ** 0.5 if first > 0.0 else 0.0
 
