@@ -614,3 +614,20 @@ def test_structured_effects_of_any_likelihood():
     noisy = fenchel.fit("y ~ x + z + (1|ward)", frame, fenchel.StudentT(4.0, 0.3)).coefficients
     np.testing.assert_allclose(noisy["mean"], [1e3, *W], atol=0.4)
     assert "p_above_0" in noisy
+
+
+def test_labels_of_another_likelihood_are_forgotten():
+    x, y = np.linspace(0.0, 1.0, 20)[:, None], np.arange(20) // 5 % 2
+    for model in (BayesianLinearRegression(likelihood="bernoulli"), GaussianProcessRegressor(likelihood="bernoulli")):
+        assert model.fit(x, y).classes_.tolist() == [0, 1]
+        assert not hasattr(model.set_params(likelihood="gaussian").fit(x, 1.0 * y), "classes_")
+    model.set_params(likelihood="bernoulli").fit(x, y)
+    assert not hasattr(model.set_params(likelihood="gaussian").fit(x, np.column_stack([y, 1.0 - y])), "classes_")
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [("poisson", -1.0), ("negative-binomial", 0.5), ("gamma", 0.0)])
+def test_messages_say_what_estimators_take(likelihood, y):
+    for model in (BayesianLinearRegression(likelihood=likelihood), GaussianProcessRegressor(likelihood=likelihood)):
+        with pytest.raises(ValueError, match="expected") as refusal:
+            model.fit(np.arange(3.0)[:, None], [1.0, 2.0, y])
+        assert "NaN" not in str(refusal.value)

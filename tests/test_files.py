@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.gaussian_process import kernels
 
 import fenchel
 from fenchel.checks import Refusal
@@ -151,6 +152,15 @@ def test_functions_and_terms_of_ones_own(data, tmp_path):
         with pytest.raises(Refusal, match=word):
             fit.save(tmp_path / "a.model")
         assert not list(tmp_path.iterdir())
+
+
+def test_a_kernel_of_ones_own(tmp_path):
+    class Mine(kernels.RBF):
+        """A kernel of one's own."""
+
+    model = fenchel.GaussianProcessRegressor(Mine(1.0), optimizer=None, likelihood=fenchel.Gaussian(0.1))
+    with pytest.raises(Refusal, match=r"cannot be saved: .* with pickle, which imports the class"):
+        model.fit(np.arange(4.0)[:, None], np.arange(4.0)).save(tmp_path / "a.model")
 
 
 def test_a_file_that_was_there_stays_whole(data, tmp_path, monkeypatch):

@@ -95,7 +95,31 @@ def test_bounds_hold_and_rounding_is_told():
     assert (end.theta[:2] <= kernel.bounds[:, 1]).all()
     family = KernelCovariance(1.0 * RBF(1.0), X)
     assert quick_climb(Evidence(Gaussian(1e-9), family, Y[:, 0], own=False), family.theta, 1e-3) is None
-    assert gaussian_rows(Evidence(Gaussian(0.1), family, Y[:, 0], weights=np.arange(40.0))) is None  # one is not seen
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize_y": True}, {"mean": "linear", "normalize_y": True}])
+def test_a_row_of_weight_0_is_as_good_as_dropped(options):
+    table, y, w = np.r_[X, [[9.0, 9.0]]], np.r_[3.0 * Y[:, 0] + X[:, 1], 1e3], np.r_[np.ones(40), 0.0]
+    one = GaussianProcessRegressor(**options).fit(table, y, sample_weight=w)
+    other = GaussianProcessRegressor(**options).fit(X, y[:40])
+    np.testing.assert_allclose(one.theta_, other.theta_, atol=1e-6)
+    assert one.elbo_ == pytest.approx(other.elbo_, abs=1e-6)
+    np.testing.assert_allclose(one.predict(table), other.predict(table), rtol=1e-5)
+    assert one.n_iter_ == other.n_iter_
+    assert one.solution_.posterior.mean.shape == (41,)
+
+
+def test_rows_that_are_not_seen_are_left_out():
+    family, seen = KernelCovariance(KERNEL, X, mean=0.2 * X[:, 0], level=3.0), np.arange(40) % 7 > 0
+    few = KernelCovariance(KERNEL, X[seen], mean=0.2 * X[seen, 0], level=3.0)
+    missing = gaussian_rows(Evidence(Gaussian(0.1), family, np.where(seen, Y[:, 0], np.nan)))
+    weighted = gaussian_rows(Evidence(Gaussian(0.1), family, Y[:, 0], weights=1.0 * seen))
+    dropped = gaussian_rows(Evidence(Gaussian(0.1), few, Y[seen, 0]))
+    theta = np.r_[KERNEL.theta, -1.0]
+    for rows in (missing, weighted):
+        assert rows.at(theta).value == pytest.approx(dropped.at(theta).value, rel=1e-12)
+        np.testing.assert_allclose(rows.at(theta).gradient, dropped.at(theta).gradient, rtol=1e-9)
+    assert gaussian_rows(Evidence(Gaussian(0.1), family, np.full(40, np.nan), own=False)) is None
 
 
 @pytest.mark.parametrize(("likelihood", "y"), [(Gaussian(0.1), Y[:, 0]), (BernoulliLogit(), Y[:, 0] > 0.0)])

@@ -108,6 +108,24 @@ def test_noise_bounds_scale_with_the_data(likelihood, shift):
     assert far >= power * np.log(np.finfo(float).eps * 1e12)
 
 
+@pytest.mark.parametrize("likelihood", [Gaussian(1.0), LaplaceNoise(1.0), Gamma(2.0), Weibull(2.0)])
+def test_bounds_of_noise_are_those_of_repeated_rows(likelihood):
+    y, times = np.random.default_rng(0).gamma(2.0, size=30), np.arange(30) % 4
+    weighted = likelihood.theta_bounds(np.append(y, np.nan), np.append(times, 1.0))
+    np.testing.assert_allclose(weighted, likelihood.theta_bounds(np.repeat(y, times)), rtol=1e-12)
+    assert np.abs(weighted - likelihood.theta_bounds(y)).max() > 0.01
+
+
+def test_noise_at_its_floor_is_that_of_repeated_rows():
+    x, times = np.linspace(0.0, 6.0, 12)[:, None], 1 + np.arange(12) // 4
+    y, kernel = np.sin(x[:, 0]) * (1.0 + x[:, 0]), 1.0 * RBF(0.3, (0.2, 0.5))
+    with warnings.catch_warnings(action="ignore"):
+        one = GaussianProcessRegressor(kernel).fit(x, y, sample_weight=times)
+        other = GaussianProcessRegressor(kernel).fit(np.repeat(x, times, axis=0), np.repeat(y, times))
+    assert one.likelihood_.variance == pytest.approx(other.likelihood_.variance, rel=1e-9)
+    assert one.elbo_ == pytest.approx(other.elbo_, abs=1e-5)
+
+
 def test_one_outlier_does_not_lift_the_floor():
     y = np.random.default_rng(0).normal(size=50)
     assert LaplaceNoise(1.0).theta_bounds(np.append(y, 1e12))[0, 0] < np.log(2e-5)

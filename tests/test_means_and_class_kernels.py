@@ -280,6 +280,14 @@ def test_models_with_means_and_kernels_of_classes_on_disk(tmp_path):
         np.testing.assert_allclose(again.coef_, model.coef_)
 
 
+def test_a_kernel_for_each_class_of_many_rows_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(GaussianProcessClassifier, "_process", lambda *_: pytest.fail("a kernel is chosen"))
+    monkeypatch.setattr(fenchel.gates, "INDUCING_ROWS", 30)
+    for model in (GaussianProcessClassifier(kernel_per_class=True), GaussianProcessClassifier(KERNELS)):
+        with pytest.raises(ValueError, match="a kernel for each class and 40 rows through inducing points"):
+            model.fit(np.arange(40.0)[:, None], LABELS)
+
+
 @pytest.mark.parametrize(
     ("model", "y", "said"),
     [

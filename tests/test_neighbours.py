@@ -20,7 +20,12 @@ from sklearn.gaussian_process.kernels import (
 import fenchel
 from fenchel import gates
 from fenchel.cross_kernels import cross, cross_slopes, variance_slopes, variances
-from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
+from fenchel.estimators import (
+    GaussianProcessClassifier,
+    GaussianProcessPoissonRegressor,
+    GaussianProcessRegressor,
+    inducing_latent,
+)
 from fenchel.estimators.gaussian_process import KernelLatent
 from fenchel.estimators.latent import Latent
 from fenchel.estimators.neighbours_latent import NeighboursLatent, by_neighbours
@@ -337,3 +342,28 @@ def test_auto_keeps_points_where_neighbours_do_worse(short, monkeypatch):
     model = GaussianProcessPoissonRegressor(1.0 * Matern(1.0, nu=1.5), optimizer=None).fit(rows, y)
     assert model.approximation_["n_inducing"].iloc[-1] == 400
     assert "40 neighbours moved the elbo by 1e+09 nats" in model.summary().splitlines()[0]
+
+
+def test_points_go_on_from_the_trial(monkeypatch):
+    """No number of points is learned from twice, and the end is that of learning from nothing."""
+    rng = np.random.default_rng(1)
+    rows = rng.random((500, 2))
+    y = np.sin(9.0 * rows[:, 0]) * np.cos(9.0 * rows[:, 1]) + 0.2 * rng.normal(size=500)
+    monkeypatch.setattr(gates, "INDUCING_ROWS", 300)
+    monkeypatch.setattr(gates, "NEIGHBOUR_POINTS", 100)
+    monkeypatch.setattr(inducing_latent, "FAR_ABOVE", np.inf)
+    runs, learn_inducing = [], inducing_latent.learn_inducing
+    monkeypatch.setattr(
+        inducing_latent, "learn_inducing", lambda *a, **k: runs.append(learn_inducing(*a, **k)) or runs[-1]
+    )
+    options = {"kernel": 1.0 * Matern(0.3, nu=1.5), "loss": 0.05}
+    auto = GaussianProcessRegressor(**options).fit(rows, y)
+    trial, rest = runs
+    plain = GaussianProcessRegressor(approximation="inducing", **options).fit(rows, y)
+    assert trial.loss.bound > 0.05
+    assert rest.stages[: len(trial.stages)] == trial.stages
+    assert [stage["n_inducing"] for stage in rest.stages] == sorted({stage["n_inducing"] for stage in rest.stages})
+    assert auto.elbo_ > plain.elbo_ - 5e-4
+    # steps of the trial count, and are not taken again
+    assert auto.n_iter_ < trial.learned.n_newton + 0.8 * plain.n_iter_
+    assert auto.n_iter_ > trial.learned.n_newton

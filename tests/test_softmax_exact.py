@@ -511,3 +511,10 @@ def test_covariances_of_different_ranks():
         fits.append([fit.elbo, posterior.mean, posterior.variance, there.mean, there.variance])
     for plain, close in zip(*fits, strict=True):
         np.testing.assert_allclose(plain, close, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("K", "name"), [(15, "exact"), (16, "tilted")])
+def test_formulas_are_exact_up_to_the_limit_of_classes(K, name):
+    data = pd.DataFrame({"kind": [f"k{i % K:02d}" for i in range(2 * K)], "x": np.arange(2.0 * K)})
+    assert fenchel.Model("kind ~ x", data, family="multinomial").target.likelihood.bound == name
+    assert fenchel.Model("kind ~ x", data, family="multinomial", bound="exact").target.likelihood.bound == "exact"

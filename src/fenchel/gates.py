@@ -45,7 +45,7 @@ EVERY_EIGENVALUE = 3_000  # nodes of a graph up to which the prior of a share us
 EXACT_CLASSES = 30_000  # rows times classes up to which "best" of a multinomial formula is exact; above, tilted
 EXACT_SOFTMAX_WEIGHTS = 300  # coefficients up to which "best" of a linear softmax is exact; above, the tilted bound
 EXACT_SOFTMAX_ROWS = 10_000  # rows times classes up to which it is exact
-EXACT_SOFTMAX_CLASSES = 15  # classes up to which it is exact: every pair of them has a parameter in each row
+EXACT_SOFTMAX_CLASSES = 15  # classes up to which both are exact: every pair of them has a parameter in each row
 SAMPLED_TABLE = 20_000  # rows of a factor table from which a sample of 4,000 is learned first
 VECCHIA_KNOTS = 10_000  # points from which vecchia() uses this many knots; a remark says so
 INDUCING_ROWS = 2_000  # rows from which approximation="auto" uses inducing points; to the stated loss of elbo

@@ -157,11 +157,11 @@ class Learning:
     own_bounds: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
 
     @classmethod
-    def of(cls, theta: bool, own: Likelihood | None, y: np.ndarray) -> Learning:
-        """The bounds of a likelihood's own parameters are by y, and hold where they start."""
+    def of(cls, theta: bool, own: Likelihood | None, y: np.ndarray, weights: np.ndarray | None = None) -> Learning:
+        """The bounds of a likelihood's own parameters are by y with weights, and hold where they start."""
         if own is None:
             return cls(theta)
-        start, (low, high) = own.theta, own.theta_bounds(y).T
+        start, (low, high) = own.theta, own.theta_bounds(y, weights).T
         return cls(theta, own, np.stack([np.minimum(low, start), np.maximum(high, start)], axis=1))
 
     def log_prior(self, q: Approximation) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
@@ -9,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import callers_line, numeric, problem
+from ..checks import Refusal, callers_line, numeric, problem
 from ..distributed.row_sums import ValueCounts
 from ..files import stated
 from ..inputs.observations import Target, read_labels, read_observations
@@ -83,12 +84,20 @@ class AnyLikelihood(Regression):
         """Fit y after it has been turned into numbers."""
         name, given = type(self).__name__, self._likelihood_of(y)
         learned = self.learn_likelihood and self.optimizer is not None
-        target = read_observations(name, given, self.bound, y, rows, weights, self._centred, learned, words)
-        if target.labels is not None:
-            self.classes_ = target.labels
+        try:
+            target = read_observations(name, given, self.bound, y, rows, weights, self._centred, learned, words)
+        except Refusal as refusal:  # estimators take no NaN
+            raise Refusal(re.sub(",? or NaN for unobserved", "", str(refusal))) from None
+        self._keep_labels(target)
         if not learned and isinstance(given, str):
             warn_unstated(name, self.likelihood, target.likelihood)
         return self._fit(X, target, weights)
+
+    def _keep_labels(self, target: Target) -> None:
+        """Set ``classes_``, or remove that of an earlier fit with another likelihood."""
+        self.__dict__.pop("classes_", None)
+        if target.labels is not None:
+            self.classes_ = target.labels
 
     def _read_partitions(self, values: ValueCounts) -> tuple[Target, np.ndarray | None]:
         """The target of a Dask collection, from the different values of y."""
@@ -96,8 +105,7 @@ class AnyLikelihood(Regression):
         target, words = partitions_target(
             name, self.likelihood, self.bound, values, self._centred, self.learn_likelihood
         )
-        if target.labels is not None:
-            self.classes_ = target.labels
+        self._keep_labels(target)
         return target, target.values if words is None else words
 
     @by_partition

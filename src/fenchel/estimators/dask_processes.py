@@ -77,7 +77,7 @@ def fit_process(estimator: GaussianProcessEstimator, X: Any, y: Any, weight: Any
     family = latent.family().with_points(start.points)
     mean = np.broadcast_to(np.reshape(latent.mean, (1, -1)), (1, likelihood.n_predictors))
     learned_own = start.own.size > 0
-    learning = Learning.of(False, likelihood if learned_own else None, target.y)
+    learning = Learning.of(False, likelihood if learned_own else None, target.y, target.weights)
     allowed = default_loss(found["n"]) if estimator.loss is None else float(estimator.loss)
     with reporting(bool(estimator.progress), f"{where} of {found['n']} rows in partitions", None) as report:
         sample, tol = InMemory(where, joined(found["sample"]), _PIECES), estimator._inner_tol()

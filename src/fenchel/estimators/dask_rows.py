@@ -79,7 +79,8 @@ def partitions_target(
         y = moments.mean[0] + (y - centre) * (float(np.sqrt(moments.covariance[0, 0])) / sd if sd > 0.0 else 1.0)
     twice = {key: np.tile(value, 2) for key, value in values.beside.items()}  # so that several rows share a value
     y, w = np.tile(y, 2), np.tile(w / 2, 2)
-    return read_observations(where, likelihood, bound, y, twice, w, centred, learned, words), words
+    target = read_observations(where, likelihood, bound, y, twice, w, centred, learned, words)
+    return replace(target, weights=w), words
 
 
 # -- the fit ------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     latent.settled = True  # there are more rows than weights, although none are in memory here
     reader = LinearReader(table, latent.columns, latent.constant, latent.groups.size > D, likelihood, labels)
     theta = bool((estimator.learn_variance or own) and latent.groups.max(initial=-1) >= 0)
-    learning = Learning.of(theta, likelihood if own else None, target.y)
+    learning = Learning.of(theta, likelihood if own else None, target.y, target.weights)
     if file is not None:
         file.describe(fit_settings(estimator, table, target), measured_numbers(sums))
     task = PartitionedProblem(rows, reader, likelihood, GroupedVariances(latent.family()), learning)

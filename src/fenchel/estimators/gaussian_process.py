@@ -16,7 +16,7 @@ from ..checks import choice, problem
 from ..gmrf.kernel_neighbours import N_NEIGHBORS
 from ..hyperparameters import Learned
 from ..inputs.observations import Target
-from ..kernels import at_theta, kernels_of, names_of
+from ..kernels import at_theta, is_compound, kernels_of, names_of
 from ..linalg.arrays import to_numpy
 from ..linalg.devices import device_of, find_device, says_when_full
 from .base import LatentGaussianEstimator, validate_data
@@ -67,10 +67,12 @@ class GaussianProcessEstimator(LatentGaussianEstimator):
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a copy of the kernel: the user's own kernel is never changed."""
-        from .inducing_latent import approximations, check_points
+        from .inducing_latent import approximations, check_approximation, check_points
 
         name, own, learned = type(self).__name__, self._learns_likelihood, self.optimizer is not None
         check_points(name, self.n_inducing, self.loss, X.shape[1], self._levels is not None)
+        several = self.kernel_per_class or type(self.kernel) in (list, tuple) or is_compound(self.kernel)
+        check_approximation(self, len(X), several and target.likelihood.n_predictors > 1)
         self.X_train_ = np.array(X) if self.copy_X_train else X
         if self.copy_X_train:  # and of all else that is known of the rows
             rows = target.likelihood.take(np.arange(len(X)))

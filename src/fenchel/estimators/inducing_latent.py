@@ -49,6 +49,8 @@ class InducingLatent(KernelLatent):
         Whether the fit is that of a Dask collection, and X holds the inducing points.
     most_points : int
         Largest number of points for n_inducing="auto".
+    begin : InducingFit, optional
+        A fit with fewer points, from which learning goes on.
     """
 
     n_inducing: Any = "auto"
@@ -58,6 +60,7 @@ class InducingLatent(KernelLatent):
     centre_of_prior: np.ndarray | None = None
     in_partitions: bool = False
     most_points: int = MOST_POINTS
+    begin: InducingFit | None = None
     approximates: ClassVar[bool] = True
 
     @classmethod
@@ -110,7 +113,8 @@ class InducingLatent(KernelLatent):
         return self._found(target, family, learn_theta=False, **options)
 
     def _found(self, target: Target, family: Any, **options: Any) -> Learned:
-        settings = {"n_inducing": self.n_inducing, "loss": self.loss, "most_points": self.most_points}
+        settings: dict[str, Any] = {"n_inducing": self.n_inducing, "loss": self.loss, "most_points": self.most_points}
+        settings["begin"] = self.begin
         try:
             self.result = learn_inducing(target.likelihood, family, target.y, **settings, **options)
         except InterruptedLearning as stop:
@@ -150,6 +154,16 @@ def check_points(where: str, n_inducing: Any, loss: Any, n_columns: int, levels:
         count(where, "n_inducing", n_inducing, 1)
 
 
+def check_approximation(estimator: GaussianProcessEstimator, n: int, per_class: bool) -> None:
+    """Check ``approximation`` for n rows, and refuse inducing points of a kernel for each class."""
+    where, approximation = type(estimator).__name__, estimator.approximation
+    advice = '"auto" takes inducing points or neighbours above some rows, None never approximates.'
+    choice(where, "approximation", approximation, ("auto", None, "inducing", "neighbours"), advice)
+    if per_class and (approximation == "inducing" or (approximation == "auto" and n > gates.INDUCING_ROWS)):
+        got = f"a kernel for each class and {n} rows through inducing points"
+        raise problem(where, got, "approximation=None, or one kernel for all classes")
+
+
 def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) -> Iterator[KernelLatent]:
     """The exact latent, or the approximations that are requested or needed for many rows; the last one is used.
 
@@ -157,10 +171,8 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
     columns 800 points lose far more than ``loss``: then nearest neighbours are tried, and used if twice as
     many of them change the elbo by less than the points lose.
     """
-    where, approximation = type(estimator).__name__, estimator.approximation
-    advice = '"auto" takes inducing points or neighbours above some rows, None never approximates.'
-    choice(where, "approximation", approximation, ("auto", None, "inducing", "neighbours"), advice)
-    n, d = latent.X.shape
+    where, approximation, (n, d) = type(estimator).__name__, estimator.approximation, latent.X.shape
+    check_approximation(estimator, n, is_compound(latent.kernel))
     many = n > gates.INDUCING_ROWS
     if approximation is None or (approximation == "auto" and not many):
         yield latent
@@ -168,9 +180,6 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
     if approximation == "neighbours":
         yield by_neighbours(where, latent, estimator.n_neighbors)
         return
-    if is_compound(latent.kernel):
-        got = f"a kernel for each class and {n} rows through inducing points"
-        raise problem(where, got, "approximation=None, or one kernel for all classes")
     points = InducingLatent.of(latent, n_inducing=estimator.n_inducing, loss=estimator.loss)
     if approximation == "auto":
         points.reason = f"inducing points, since {n} rows are more than {gates.INDUCING_ROWS}"
@@ -181,6 +190,7 @@ def approximations(estimator: GaussianProcessEstimator, latent: KernelLatent) ->
         bound, allowed = few.approximation_loss, default_loss(n) if few.loss is None else few.loss
         if few.interrupt is not None or bound <= allowed:
             return
+        points.begin = few.result
         if FAR_ABOVE * allowed < bound < np.inf:
             others = by_neighbours(where, latent, estimator.n_neighbors)
             cost = f"{gates.NEIGHBOUR_POINTS} inducing points cost up to {bound:.3g} nats"

@@ -167,7 +167,7 @@ class KernelLatent(Latent):
         noise = np.array([entry.size for entry in learned.likelihood.entries()])  # its entries of theta
         if not (own and noise.any()):
             return learned
-        above = learned.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
+        above = learned.likelihood.theta - target.likelihood.theta_bounds(target.y, options["weights"])[:, 0]
         if above[noise].min() > (_ROUNDING if learned.converged else _UNRESOLVED_NOISE):
             return learned
         best, latent = learned, self

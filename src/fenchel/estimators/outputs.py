@@ -249,7 +249,8 @@ def _keep(
     sds: np.ndarray,
 ) -> None:
     """Fit each output at the learned kernel and noise, and set the fitted attributes."""
-    for name in ("solution_", "integrated_", "_target", "_fitted", "_weights", "_trend_moments", "_units", "_shift"):
+    stale = "solution_ integrated_ classes_ _target _fitted _weights _trend_moments _units _shift"
+    for name in stale.split():
         model.__dict__.pop(name, None)  # of an earlier fit of one output
     model.kernel_, model.theta_ = kernel, theta
     learned = theta.size > kernel.n_dims

@@ -336,6 +336,8 @@ def cannot_save(thing: Any, where: str) -> Exception:
     what = f"the {own}" if where == own else f"the {own} {where}"
     got = f"{what} cannot be saved" + ("" if function else f": it is of {type(thing).__module__}")
     advice = "Make a column of what a function gives, or keep the model with pickle."
+    if not function:
+        advice = "Keep the model with pickle, which imports the class: define it in a module, not in a script."
     if type(thing).__module__.split(".")[0] == "sklearn":
         advice = "skops.io.dump saves it, and skops.io.load(path, trusted=fenchel.files.TRUSTED) loads it."
     return problem("save", got, "parts of fenchel, numbers, text and data frames", advice)

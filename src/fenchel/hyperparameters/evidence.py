@@ -167,8 +167,7 @@ class Evidence(Objective[Learned]):
         own = self.start[self.n_family :]
         if own.size == 0:
             return np.zeros((0, 2))
-        seen = self.targets.rows_of(self.likelihood)["weight"] > 0.0
-        bounds = self.likelihood.theta_bounds(np.where(seen, self.targets.y, np.nan))
+        bounds = self.likelihood.theta_bounds(self.targets.y, self.targets.rows_of(self.likelihood)["weight"])
         return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
 
     @property

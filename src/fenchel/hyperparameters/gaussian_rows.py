@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 class GaussianRows:
-    """log p(y | theta) + log p(theta) of Gaussian rows.
+    """log p(y | theta) + log p(theta) of Gaussian rows; those of weight 0 are left out.
 
     Parameters
     ----------
@@ -74,14 +74,16 @@ class GaussianRows:
     """
 
     def __init__(self, evidence: Evidence, family: KernelCovariance, residuals: np.ndarray | None = None) -> None:
-        self.evidence, self.family, self.n_family = evidence, family, evidence.n_family
+        self.evidence, self.n_family = evidence, evidence.n_family
         self.learns_noise = evidence.start.size > self.n_family
         rows = {key: to_numpy(x) for key, x in evidence.targets.rows_of(evidence.likelihood).items()}
         if residuals is None:
             prior = family.at(evidence.start[: self.n_family])
             mt = to_numpy(prior.bind(len(rows["y"]), 1, False).mt)[:, 0]
             residuals = (rows["y"] - mt)[:, None]
-        self.residuals, self.weight, self.variance = residuals, rows["weight"], rows["variance"]
+        seen = np.flatnonzero(rows["weight"])
+        self.residuals, self.weight, self.variance = residuals[seen], rows["weight"][seen], rows["variance"][seen]
+        self.family = family if seen.size == len(rows["weight"]) else family.at_rows(seen)
         self.weighted = bool(np.any(self.weight != 1.0))
         self.n_evaluations = 0
 
@@ -238,15 +240,13 @@ def highest(rows: GaussianRows, theta: np.ndarray, gtol: float, most: int = MOST
 
 
 def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
-    """Of few Gaussian rows, all of them seen, under a kernel of few hyperparameters; None of others."""
+    """Of few Gaussian rows under a kernel of few hyperparameters; None of others."""
     family, likelihood = evidence.family, evidence.likelihood
     few = evidence.n_family <= MOST_HYPERPARAMETERS and not evidence.is_large and evidence.start.size > 0
     if not (few and likelihood.objective.conjugate and type(family) is KernelCovariance and family.design is None):
         return None
-    if not is_numpy(family.X):
-        return None
-    rows = evidence.targets.rows_of(likelihood)
-    return GaussianRows(evidence, family) if bool(np.all(rows["weight"] > 0.0)) else None
+    seen = is_numpy(family.X) and bool(np.any(evidence.targets.rows_of(likelihood)["weight"] > 0.0))
+    return GaussianRows(evidence, family) if seen else None
 
 
 def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float, most: int = MOST_WALKED) -> Place | None:
@@ -286,6 +286,8 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
         return theta
     likelihood = evidence.split(found.theta)[1]
     rows, dual = evidence.targets.rows_of(likelihood), likelihood.objective.dual
-    h = to_numpy(rows["y"] - rows["variance"] / rows["weight"] * found.A[:, 0])[:, None]  # y - noise C^-1 r
+    y, w, variance = (to_numpy(rows[name]) for name in ("y", "weight", "variance"))
+    seen, h = w > 0.0, np.zeros((len(w), 1))
+    h[seen, 0] = y[seen] - variance[seen] / w[seen] * found.A[:, 0]  # y - noise C^-1 r
     evidence.first_start = dual.maximiser(h, 0.0 * h, dual.start(rows, 1.0), rows)
     return found.theta

@@ -113,6 +113,7 @@ def learn_inducing(
     most_points: int = MOST_POINTS,
     seconds: float = np.inf,
     theta: Any = None,
+    begin: InducingFit | None = None,
     learn_theta: bool = True,
     learn_likelihood: bool = True,
     weights: ArrayLike | None = None,
@@ -139,6 +140,8 @@ def learn_inducing(
         No number of points is begun that would probably take longer in all.
     theta : array, optional
         Where learning starts, as in ``learn``.
+    begin : InducingFit, optional
+        A fit of the same model with fewer points, which "auto" goes on from.
     learn_theta, learn_likelihood : bool
     tol, max_iter, gtol, progress, callback : as in ``learn``
 
@@ -164,9 +167,13 @@ def learn_inducing(
     allowed = default_loss(N) if loss is None else scalar("learn_inducing", "loss", loss, 0.0)
     sizes = _sizes(n_inducing, N, min(most_points, N), MOST_WORK if is_numpy(family.X) else DEVICE_WORK)
 
+    if begin is not None:
+        run.go_on(begin)
+        sizes = [size for size in sizes if size > len(begin.family.points)] or sizes[-1:]
+
     def search() -> InducingFit:
         with reporting(progress, "learning by inducing points", callback) as report:
-            return _grown(run, sizes, n_inducing, allowed, seconds, report)
+            return _grown(run, sizes, n_inducing, allowed, seconds, report, begin)
 
     return searched("learn inducing", search, InducingFit.numbers, run.restored)
 
@@ -191,11 +198,17 @@ def _learned_rows(N: int, size: int) -> int:
 
 
 def _grown(
-    run: _Run, sizes: list[int], given: Any, allowed: float, seconds: float, report: Callback | None
+    run: _Run,
+    sizes: list[int],
+    given: Any,
+    allowed: float,
+    seconds: float,
+    report: Callback | None,
+    finished: InducingFit | None = None,
 ) -> InducingFit:
-    began, stages = time.perf_counter(), list[dict[str, float]]()
+    stages = [] if finished is None else list(finished.stages)
+    began = time.perf_counter() - (stages[-1]["seconds"] if stages else 0.0)
     ending = "the points were given" if not sizes else "so many points were asked for"
-    finished: InducingFit | None = None
     rough = ROUGH_SHARE * allowed
     rise = reached = rough if len(sizes) > 1 else FINE_SHARE * allowed
     for size in sizes or [0]:
@@ -298,6 +311,11 @@ class _Run:
         """Of the last search."""
         assert self.evidence is not None
         return self.evidence
+
+    def go_on(self, before: InducingFit) -> None:
+        """Begin where another run of the same model ended."""
+        self.family, self.learned, self.theta = before.family, before.learned, before.learned.theta
+        self.n_evaluations, self.n_newton = before.learned.n_evaluations, before.learned.n_newton
 
     def points(self, points: Array) -> None:
         self.family = self.family.with_points(points)

@@ -204,6 +204,10 @@ class KernelCovariance(Family):
             self._places = places(self._scratch)
         return set_theta(self._scratch, theta, self._places)
 
+    def at_rows(self, rows: np.ndarray) -> KernelCovariance:
+        """The same covariance of some of the rows, with mean 0."""
+        return type(self)(self.kernel, self.X[rows], log_prior=self._log_prior, **self.trend.arguments)
+
     def at(self, theta: np.ndarray) -> DenseCovariance:
         theta = np.array(theta, dtype=np.float64)
         if self._known is None or not np.array_equal(self._known[0], theta):

@@ -6,7 +6,7 @@
 The same coupled Newton method as that of ``solvers/exact.py``, on plain arrays: no prior, no problem and no trace is
 made at each theta, which take longer than the linear algebra of a hundred rows. It only says where a search with
 certified fits begins, and where the first of these fits begins (``quick_start`` of ``gaussian_rows.py``). What it
-cannot do (a row that is not seen, rounding, a rise that fails) is left to that search, from the start that it was
+cannot do (a flat row, rounding, a rise that fails) is left to that search, from the start that it was
 given.
 """
 
@@ -110,6 +110,8 @@ class SitePoint:
 class SiteRows:
     """P(theta) + log p(theta), its gradient, and the marginals there; each fit starts where the last ones point.
 
+    Rows of weight 0 are left out.
+
     Parameters
     ----------
     evidence : Evidence
@@ -117,12 +119,15 @@ class SiteRows:
     """
 
     def __init__(self, evidence: Evidence, family: KernelCovariance) -> None:
-        self.evidence, self.family = evidence, family
-        self.rows, self.bound = evidence.targets.rows_of(evidence.likelihood), evidence.likelihood.objective
+        self.evidence, self.bound = evidence, evidence.likelihood.objective
+        self.all_rows = evidence.targets.rows_of(evidence.likelihood)
+        N, self.seen = len(evidence.targets.y), np.flatnonzero(to_numpy(self.all_rows["weight"]))
+        self.rows = {name: x[self.seen] for name, x in self.all_rows.items()}
         self.weight = to_numpy(self.rows["weight"])
         self.weighted = bool(np.any(self.weight != 1.0))
         prior = family.at(evidence.start)
-        self.mt = to_numpy(prior.bind(len(self.weight), 1, False).mt)[:, 0]
+        self.mt = to_numpy(prior.bind(N, 1, False).mt)[self.seen, 0]
+        self.family = family if self.seen.size == N else family.at_rows(self.seen)
         family._known = None  # its matrix leaves before others are made
         del prior
         self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and what names the fit there (``_names``)
@@ -266,15 +271,16 @@ class SiteRows:
         """Where a certified fit at theta begins, as ``Problem.start_from`` takes it: so near that no step is left."""
         self.allowed = 0.1 * FINEST  # the certificate is coarser than this measure
         point = self._fit(theta, self.family.matrix(theta))
-        h, rho = point.h[:, None], point.rho[:, None]
+        N, dual = len(self.evidence.targets.y), self.bound.dual
+        h, rho = np.zeros((N, 1)), np.ones((N, 1))
+        h[self.seen, 0], rho[self.seen, 0] = point.h, point.rho
         if self.bound.convex:
-            dual = self.bound.dual
-            return to_numpy(dual.maximiser(h, rho, dual.start(self.rows, 1.0), self.rows))
+            return to_numpy(dual.maximiser(h, rho, dual.start(self.all_rows, 1.0), self.all_rows))
         return np.concatenate([h, np.log(rho)], axis=1)
 
 
 def site_rows(evidence: Evidence) -> SiteRows | None:
-    """Of few rows of labels, all of them seen, with one predictor under a kernel; None of others."""
+    """Of few rows of labels with one predictor under a kernel; None of others."""
     family, likelihood = evidence.family, evidence.likelihood
     bound = likelihood.objective
     few = len(evidence.targets.y) <= gates.SITE_ROWS and evidence.start.size == evidence.n_family > 0
@@ -289,5 +295,6 @@ def site_rows(evidence: Evidence) -> SiteRows | None:
     if not (one and bound.log_concave and not bound.conjugate and evidence.solver.name in SOLVERS):
         return None
     rows = evidence.targets.rows_of(likelihood)
-    seen = bool(np.all(rows["weight"] > 0.0)) and not bool(np.any(bound.is_flat(rows)))
-    return SiteRows(evidence, family) if seen else None
+    seen = to_numpy(rows["weight"]) > 0.0
+    says = bool(seen.any()) and not bool(np.any(to_numpy(bound.is_flat(rows))[seen]))
+    return SiteRows(evidence, family) if says else None

@@ -112,9 +112,7 @@ class Task:
         own, bounds = self.likelihood.theta, self.family.bounds.reshape(-1, 2)
         if not own.size:
             return bounds
-        seen = np.full(self.targets.y.shape, np.nan)
-        seen[self.keep] = self.targets.y[self.keep]
-        low, high = self.likelihood.theta_bounds(seen).T
+        low, high = self.likelihood.theta_bounds(self.targets.y, self.targets.rows_of(self.likelihood)["weight"]).T
         return np.concatenate([bounds, np.stack([np.minimum(low, own), np.maximum(high, own)], axis=1)])
 
 

@@ -157,7 +157,7 @@ class Gamma(LogLink, ExponentialLikelihood):
         Parameter(
             "shape",
             "shape",
-            bounds=lambda own, y: (math.log(1e-4), -log_noise_variance(np.log(y), 1.0 / own.shape)[0]),
+            bounds=lambda own, y, w: (math.log(1e-4), -log_noise_variance(np.log(y), w, 1.0 / own.shape)[0]),
             weak=(1.0, 3.0),
             formula=("dispersion", "log shape"),
         ),

@@ -202,8 +202,8 @@ class Mixed(Likelihood):
         each = [part.log_prior(own) for part, own in self._pieces(theta)]
         return sum(value for value, _ in each), np.concatenate([slope for _, slope in each])
 
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        own = [part.theta_bounds(np.where(self.which == i, y, np.nan)) for i, part in enumerate(self.parts)]
+    def theta_bounds(self, y: np.ndarray, weights: Any = None) -> np.ndarray:
+        own = [part.theta_bounds(np.where(self.which == i, y, np.nan), weights) for i, part in enumerate(self.parts)]
         return np.concatenate([bounds.reshape(-1, 2) for bounds in own])
 
     def entries(self) -> list[ThetaEntry]:

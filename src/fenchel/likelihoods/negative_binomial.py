@@ -123,7 +123,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         Parameter(
             "size",
             "size",
-            bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))]),
+            bounds=lambda own, y, w: np.log([1e-5, 1e6 * float(y.max(initial=1.0))]),
             weak=(1.0, 3.0),  # 0.008 to 970 in 95 of 100
             formula=("dispersion", "log size"),
         ),

@@ -90,7 +90,7 @@ class GaussianSite(ExactSite):
 SCALE = Parameter(
     "noise scale",
     "scale",
-    bounds=lambda own, y: np.array(log_noise_variance(y, own.scale**2, robust=True)) / 2,
+    bounds=lambda own, y, w: np.array(log_noise_variance(y, w, own.scale**2, robust=True)) / 2,
     start=lambda own, y, w: own.scale_of(y, w) / math.sqrt(2.0) / math.sqrt(own.unit_variance),
     word="noise",
 )
@@ -248,7 +248,7 @@ class Gaussian(NoiseLikelihood):
         Parameter(
             "noise variance",
             "variance",
-            bounds=lambda own, y: log_noise_variance(y, float(own.variance)),
+            bounds=lambda own, y, w: log_noise_variance(y, w, float(own.variance)),
             start=lambda own, y, w: (own.scale_of(y, w) / np.sqrt(2.0)) ** 2,  # half of the variance of y
             word="noise",
             shown="sd",

@@ -41,7 +41,7 @@ def _frequencies(own: Cumulative, y: np.ndarray, w: np.ndarray) -> np.ndarray:
     return own.link(np.cumsum(share)[:-1] / share.sum())
 
 
-def _reach(own: Cumulative, y: np.ndarray) -> np.ndarray:
+def _reach(own: Cumulative, y: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Cutpoints grow with the latent function, whose standard deviation may reach a hundred."""
     return np.array([[-1e3, 1e3], *(np.log([1e-8, 1e3]) for _ in own.cutpoints[1:])])
 

@@ -36,7 +36,7 @@ class Parameter:
     attribute : the constructor's argument, and the attribute that holds it
     transform : the transformation to the scale on which it is learned
     bounds : its limits while it is learned: two numbers in the user's units; bounds of theta, (k, 2), or a function of
-        the likelihood and y (N,), NaN where unobserved, that gives them; None: within a factor e^10 of its value
+        the likelihood, the observed y and their weights that gives them; None: within a factor e^10 of its value
     prior : a density of theta, as in ``fenchel.hyperparameters.priors``, or one for each entry; None is flat
     start : a function of a likelihood of the kind, y and the weights (0 where unobserved) that gives the starting
         value in the user's units; None is the constructor's default
@@ -50,7 +50,7 @@ class Parameter:
     name: str
     attribute: str
     transform: Transform = LOG
-    bounds: tuple[float, float] | np.ndarray | Callable[[Any, np.ndarray], Any] | None = None
+    bounds: tuple[float, float] | np.ndarray | Callable[[Any, np.ndarray, np.ndarray], Any] | None = None
     prior: Density | tuple[Density | None, ...] | None = None
     start: Callable[[Any, np.ndarray, np.ndarray], Any] | None = None
     word: str | None = None
@@ -63,10 +63,12 @@ class Parameter:
         """Its value in a likelihood, in the user's units."""
         return getattr(likelihood, self.attribute)
 
-    def bounds_of(self, likelihood: Any, y: np.ndarray) -> np.ndarray:
-        """Of theta (k, 2)."""
+    def bounds_of(self, likelihood: Any, y: np.ndarray, weights: Any = None) -> np.ndarray:
+        """Of theta (k, 2), by y (N,), NaN where unobserved."""
         if callable(self.bounds):
-            return np.asarray(self.bounds(likelihood, y), dtype=np.float64).reshape(-1, 2)
+            y, w = observed(y, weights)
+            bounds = self.bounds(likelihood, y[w > 0.0], w[w > 0.0])
+            return np.asarray(bounds, dtype=np.float64).reshape(-1, 2)
         if self.bounds is None:
             theta = self.transform.forward(self.of(likelihood))
             return np.asarray(theta[:, None] + np.array([[-_WITHIN, _WITHIN]]))
@@ -74,9 +76,9 @@ class Parameter:
             return np.asarray(self.bounds)
         return np.array([[self.transform.forward(x)[0] for x in self.bounds]])
 
-    def known(self, likelihood: Any, y: np.ndarray) -> Parameter:
+    def known(self, likelihood: Any, y: np.ndarray, weights: Any) -> Parameter:
         """The same of these rows, with numbers in the place of its functions, so that a file can keep it."""
-        bounds = self.bounds_of(likelihood, y) if callable(self.bounds) else self.bounds
+        bounds = self.bounds_of(likelihood, y, weights) if callable(self.bounds) else self.bounds
         return replace(self, start=None, bounds=bounds)
 
     def entries(self, likelihood: Any) -> list[ThetaEntry]:
@@ -214,9 +216,9 @@ class Parametrised:
             i += n
         return self.changed(**values) if values else self
 
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """Where theta may lie when it is learned from y (N,), NaN where unobserved: (n_theta, 2)."""
-        return np.concatenate([np.zeros((0, 2)), *(p.bounds_of(self, y) for p in self.learned)])
+    def theta_bounds(self, y: np.ndarray, weights: Any = None) -> np.ndarray:
+        """Where theta may lie when it is learned from y (N,), NaN where unobserved, with weights: (n_theta, 2)."""
+        return np.concatenate([np.zeros((0, 2)), *(p.bounds_of(self, y, weights) for p in self.learned)])
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """log p(theta) and its gradient, of the parameters that have a prior."""
@@ -311,8 +313,8 @@ def spread(y: np.ndarray, w: np.ndarray, robust: bool = False) -> float:
     return sd if sd > 1e-12 * abs(centre) else abs(centre) or 1.0  # in the units of y even where it has no spread
 
 
-def log_noise_variance(y: np.ndarray, start: float, robust: bool = False) -> tuple[float, float]:
-    """Bounds of log v, a noise variance, for targets y, NaN where unobserved; about ``start`` where y has no spread.
+def log_noise_variance(y: np.ndarray, w: np.ndarray, start: float, robust: bool = False) -> tuple[float, float]:
+    """Bounds of log v, a noise variance, for targets y with weights; about ``start`` where y has no spread.
 
         FLOOR * spread(y) <= v <= CEILING * largest(y)^2
 
@@ -324,17 +326,18 @@ def log_noise_variance(y: np.ndarray, start: float, robust: bool = False) -> tup
     --------
     >>> import numpy as np
     >>> from fenchel.likelihoods.parameters import log_noise_variance
-    >>> np.exp(log_noise_variance(np.array([0.0, 2.0, np.nan]), 1.0))
+    >>> np.exp(log_noise_variance(np.array([0.0, 2.0]), np.array([3.0, 3.0]), 1.0))
     array([1.e-10, 4.e+03])
     """
-    seen = y[np.isfinite(y)]
-    largest = float(np.abs(seen).max(initial=0.0))
-    typical = float(np.median(np.abs(seen))) if robust and seen.size else largest
+    seen = np.isfinite(y)
+    y, w = y[seen], w[seen]
+    largest = float(np.abs(y).max(initial=0.0))
+    typical = quantile(np.abs(y), w, 0.5) if robust and y.size else largest
     rounding = (np.finfo(np.float64).eps * typical) ** 2
     with np.errstate(over="ignore"):
-        spread = float(np.var(seen)) if seen.size else 0.0
-        if robust and seen.size:
-            middle = float(np.subtract(*np.quantile(seen, [0.75, 0.25]))) / _NORMAL_QUARTILES
+        spread = mean((y - mean(y, w)) ** 2, w) if y.size else 0.0
+        if robust and y.size:
+            middle = (quantile(y, w, 0.75) - quantile(y, w, 0.25)) / _NORMAL_QUARTILES
             spread = middle**2 if middle > 0.0 else spread
     if not rounding < spread < np.inf:  # constant, or beyond squares
         spread = start

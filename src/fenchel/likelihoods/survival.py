@@ -210,10 +210,10 @@ class Exponential(ProportionalHazards):
         return cls((rng.random(n) < 0.7).astype(float)), rng.exponential(np.exp(rng.normal(size=n)))
 
 
-def _shape_bounds(own: Weibull, y: np.ndarray) -> tuple[float, float]:
+def _shape_bounds(own: Weibull, y: np.ndarray, w: np.ndarray) -> tuple[float, float]:
     """1/k^2 is near the noise variance of log t."""
     with np.errstate(divide="ignore"):
-        lower, _ = log_noise_variance(np.log(y), own.shape**-2.0)
+        lower, _ = log_noise_variance(np.log(y), w, own.shape**-2.0)
     return math.log(1e-4), -lower / 2
 
 

@@ -236,7 +236,7 @@ class Model(MakesData, Stated):
         keep = np.isin(np.arange(len(self.data_index)), self.kept)
         self.target: Target = self.response.read(self.frame, keep, bound, wanted)
         self.target = self.reduction.target(self.target, keep, bound)
-        self._state_own(fixed_sd, priors, self.target.y)
+        self._state_own(fixed_sd, priors, self.target.y, self.target.weights)
         self.ordered, seen = self.target.likelihood.ordered, self.target.seen
         if not seen.any():
             raise problem("Model", "no row is observed", "one row with y, and weight, exposure and trials above 0")
@@ -268,10 +268,10 @@ class Model(MakesData, Stated):
         self.sum.fixed_variance = self.coefficient_priors.variance
         self.sum.offset = self.level + self.offset_at(self.frame) + self.coefficient_priors.offset(self.sum.X)
 
-    def _state_own(self, fixed_sd: float, priors: Mapping[str, Any], y: np.ndarray) -> None:
+    def _state_own(self, fixed_sd: float, priors: Mapping[str, Any], y: np.ndarray, weights: Any) -> None:
         """Set the priors of the parameters of the likelihood."""
         names = [*self.fixed.expression.columns, *(str(term.name) for term in self.compiled.terms)]
-        self.own_priors = OwnPriors(self.target.likelihood, y, priors, fixed_sd, names)
+        self.own_priors = OwnPriors(self.target.likelihood, y, weights, priors, fixed_sd, names)
         self.target = replace(self.target, likelihood=self.own_priors.likelihood)
 
     @property

@@ -3,9 +3,9 @@
     P(y = k) = e^{eta_k} / sum_l e^{eta_l},      eta of the reference class is 0
 
 Every class but the reference has its own copy of the model's terms, a priori independent of the others and with the
-same hyperparameters: one sd of a group for all classes. Expectations are exact and q is joint over classes up to 30,000
-rows times classes. Above, and with ``bound="tilted"``, q is a product over the classes, and sds are those of a class as
-if the others were known: too small, by a seventh with three classes of equal size.
+same hyperparameters: one sd of a group for all classes. Expectations are exact and q is joint over classes up to 15
+classes and 30,000 rows times classes. Above, and with ``bound="tilted"``, q is a product over the classes, and sds are
+those of a class as if the others were known: too small, by a seventh with three classes of equal size.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Multinomial(Reduction):
         """The softmax, which replaces the Bernoulli likelihood."""
         n_classes = len(self.classes)
         if bound == "best":
-            bound = "exact" if np.count_nonzero(keep) * n_classes <= gates.EXACT_CLASSES else "tilted"
+            few = np.count_nonzero(keep) * n_classes <= gates.EXACT_CLASSES
+            bound = "exact" if few and n_classes <= gates.EXACT_SOFTMAX_CLASSES else "tilted"
         likelihood = MultinomialLogit(n_classes, "last", bound)
         return replace(target, likelihood=likelihood, y=self.codes[keep], level=0.0, values=None, words=None)
 

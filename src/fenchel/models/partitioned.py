@@ -164,7 +164,7 @@ class PartitionedModel(Model):
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
         read, wanted = self.fixed, INTERCEPT in self.fixed.expression.columns
         self.target = self._target(sums, bound, wanted)
-        self._state_own(fixed_sd, priors, self.standing)
+        self._state_own(fixed_sd, priors, *self.standing)
         left = _left_over(sums["plain"], wanted)
         self.fixed = FixedPart(read.expression)
         self._add_up(
@@ -210,7 +210,7 @@ class PartitionedModel(Model):
         own = sketch.likelihood
         rows = own.row_values
         y, beside, weights = rows_for_all(sums["values"], response.family, list(rows))
-        self.standing = y
+        self.standing = y, weights
         family = response.family
         bound = bound if isinstance(family, str) else "best"
         made = read_observations("Model", family, bound, y, beside, weights, centred, True, sketch.words)
@@ -243,7 +243,7 @@ class PartitionedModel(Model):
         if not is_loading() and (self.rows is None or not self.rows.parts):
             raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
         likelihood, prior = self.target.likelihood, SparsePrior(self.sum.family(), self.touched)
-        learning = Learning.of(bool(prior.theta.size), likelihood if likelihood.theta.size else None, self.standing)
+        learning = Learning.of(bool(prior.theta.size), likelihood if likelihood.theta.size else None, *self.standing)
         reading = replace(self.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
         rows, file = self.rows, None
         if checkpoint is not None:

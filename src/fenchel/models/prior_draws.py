@@ -86,7 +86,7 @@ class ThetaPrior:
                     )
                     raise problem(where, got, "a proper one to draw from", cure)
                 tables_.append(distribution(h.prior, h.bounds))
-        bounds = likelihood.theta_bounds(model.target.y)
+        bounds = likelihood.theta_bounds(model.target.y, model.target.weights)
         priors = [entry.prior for entry in likelihood.entries()]
         tables_ += [distribution(prior, (float(b[0]), float(b[1]))) for prior, b in zip(priors, bounds, strict=True)]
         return cls(tables_, likelihood)

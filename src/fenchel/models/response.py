@@ -121,11 +121,11 @@ class SecondPredictor:
         start = np.full(len(frame), float(np.asarray(parameter.of(likelihood))))
         bounds = np.tile([-_FARTHEST, _FARTHEST], (D.shape[1], 1))
         if level:
-            bounds[0] = parameter.bounds_of(likelihood, y)[0] / self.power
+            bounds[0] = parameter.bounds_of(likelihood, y, seen)[0] / self.power
         about, width = parameter.weak
         weak = None if about is None else about / self.power, width / self.power
         moved = replace(parameter, transform=transform, bounds=bounds, word=self.word, weak=weak)
-        known = tuple((moved if p is parameter else p).known(likelihood, y) for p in likelihood.parameters)
+        known = tuple((moved if p is parameter else p).known(likelihood, y, seen) for p in likelihood.parameters)
         return likelihood.changed(parameters=known, **{self.attribute: start})
 
     def _design(self, X: np.ndarray) -> np.ndarray:

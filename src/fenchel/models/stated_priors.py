@@ -172,7 +172,7 @@ class OwnPriors:
     Parameters
     ----------
     likelihood : Likelihood
-    y : array (N,)
+    y, weights : arrays (N,)
         The data, which determine bounds of the parameters.
     asked : mapping
         All stated priors, also those of coefficients and terms.
@@ -193,6 +193,7 @@ class OwnPriors:
         self,
         likelihood: Likelihood,
         y: np.ndarray,
+        weights: np.ndarray | None,
         asked: Mapping[str, Any],
         fixed_sd: float,
         columns: Collection[Any],
@@ -206,7 +207,7 @@ class OwnPriors:
             for i, given in _each(key, asked[key], mine):
                 priors[i] = _stated(key, entries[i], given)
         self.likelihood = likelihood.with_priors(priors) if entries else likelihood
-        self.bounds = likelihood.theta_bounds(y) if entries else np.zeros((0, 2))
+        self.bounds = likelihood.theta_bounds(y, weights) if entries else np.zeros((0, 2))
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
         """Rows of the table of priors: name, parameter, prior in words and its central 95 % interval."""
