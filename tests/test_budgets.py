@@ -1,7 +1,7 @@
 """Budgets of size: what a reader has to hold may only fall. A new capability fits in, or brings its own savings.
 
 Each limit is the count when it was last lowered. Lower it with every change that makes room; raising one needs a reason
-in the changelog. ``python tests/test_budgets.py`` prints the counts of the tree at hand.
+in docs/house.md. ``python tests/test_budgets.py`` prints the counts of the tree at hand.
 """
 
 import ast
@@ -16,29 +16,29 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "fenchel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-LIMITS = {"modules": 363, "lines": 87_500, "tokens": 721_300, "isinstance": 243, "getattr": 144}
+LIMITS = {"modules": 363, "lines": 89_000, "tokens": 729_500, "isinstance": 249, "getattr": 145}
 ROOMS = {  # tokens
-    "(top)": 37_300,
-    "corrections": 53_600,
-    "criticism": 10_100,
+    "(top)": 37_600,
+    "corrections": 53_900,
+    "criticism": 10_600,
     "datasets": 1_900,
-    "distributed": 23_500,
-    "estimators": 36_400,
+    "distributed": 23_800,
+    "estimators": 37_800,
     "factors": 24_200,
-    "files": 9_100,
+    "files": 9_200,
     "gmrf": 34_700,
-    "hyperparameters": 59_900,
+    "hyperparameters": 61_100,
     "inputs": 9_400,
     "iterative": 16_500,
-    "likelihoods": 64_700,
+    "likelihoods": 64_900,
     "linalg": 68_100,
-    "models": 106_900,
+    "models": 109_000,
     "paper": 34_200,
     "plots": 17_900,
-    "priors": 40_500,
+    "priors": 41_100,
     "proofs": 24_200,
-    "solvers": 12_900,
-    "terms": 37_100,
+    "solvers": 13_300,
+    "terms": 37_200,
 }
 TOKENS_OF_A_FILE = 4250
 ANOTHER_ROOMS_CLASS = 34  # isinstance of a class that is imported from another room

@@ -28,7 +28,7 @@ from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, out_of_memory, 
 from ..priors.pivots import choose_rows
 from ..solvers.base import Callback, reporting
 from .base import Evaluated, Learned
-from .evidence import Evidence
+from .evidence import Evidence, curvature_by_slopes
 from .inducing_covariance import InducingCovariance
 from .inducing_loss import ApproximationLoss, approximation_loss
 from .search import Search, SearchOptions
@@ -50,7 +50,6 @@ HOPELESS = 4.0  # times the loss: a plain bound above it is rarely more than twi
 CHEAP_WORK = 2e11  # multiplications up to which a bound is made sharper anyway: some 6 seconds on two cores
 SAMPLE_TOL = 1e-8  # relative gap of the fits of a sample
 MOVED = 0.3  # log units: points are chosen again where theta has gone farther since
-DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
 LONGER = 5.0  # times as long as all before: what the next size takes, roughly
 NATS_PER_ROW = 1e-3  # the default loss: what each row's log density may change by, on average
 
@@ -248,28 +247,12 @@ def _grown(
             elif loss.n_points < size:
                 ending, enough = "further points explain nothing more in double precision", True
             elif too_long:
-                ending = f"the bound is above loss = {allowed:.3g} nats, and more points would take too long"
-                enough = True
+                ending, enough = f"the bound is above loss = {allowed:.3g} nats, and more take too long", True
         finished = InducingFit(run.found, run.family, loss, stages, ending)
         if enough:
             break
     assert finished is not None
     return finished
-
-
-def curvature_by_slopes(evidence: Evidence, found: Learned) -> np.ndarray:
-    """-d2 objective / d theta2 where a search ended, by differences of slopes, positive semidefinite."""
-    theta, (low, high) = found.theta, evidence.bounds.T
-    evidence.begin(found.solution)
-    evidence.allowed_gap = None
-    rows = []
-    for i in range(theta.size):
-        there = theta.copy()
-        there[i] += DIFFERENCE if theta[i] + DIFFERENCE <= high[i] else -min(DIFFERENCE, theta[i] - low[i])
-        step = there[i] - theta[i]
-        rows.append((found.gradient - evidence(there)[1]) / step if step else np.zeros(theta.size))
-    values, vectors = np.linalg.eigh(0.5 * (np.array(rows) + np.array(rows).T))
-    return np.asarray((vectors * np.abs(values)) @ vectors.T)
 
 
 class _Run:
@@ -326,11 +309,10 @@ class _Run:
         With a sample of the rows where they are many: all of them are then fitted once, at its theta; not with the
         ``final`` number of points, with which ``finish`` learns theta from all of them.
         """
-        where = "learn_inducing"
         few = self._sampled(size or len(given)) if self.learn_theta else None
         first = self if few is None else few
         if not size:
-            first.points(finite(where, "points", numeric(where, "points", given)))
+            first.points(finite("learn_inducing", "points", numeric("learn_inducing", "points", given)))
         else:
             if first.learned is None and self.learn_theta and ROUGH_POINTS * size >= LEAST_ROUGH:
                 first.choose(int(ROUGH_POINTS * size))
