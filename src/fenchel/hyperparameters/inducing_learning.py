@@ -28,7 +28,7 @@ from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, out_of_memory, 
 from ..priors.pivots import choose_rows
 from ..solvers.base import Callback, reporting
 from .base import Evaluated, Learned
-from .evidence import Evidence
+from .evidence import Evidence, curvature_by_slopes
 from .inducing_covariance import InducingCovariance
 from .inducing_loss import ApproximationLoss, approximation_loss
 from .search import Search, SearchOptions
@@ -50,7 +50,6 @@ HOPELESS = 4.0  # times the loss: a plain bound above it is rarely more than twi
 CHEAP_WORK = 2e11  # multiplications up to which a bound is made sharper anyway: some 6 seconds on two cores
 SAMPLE_TOL = 1e-8  # relative gap of the fits of a sample
 MOVED = 0.3  # log units: points are chosen again where theta has gone farther since
-DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
 LONGER = 5.0  # times as long as all before: what the next size takes, roughly
 NATS_PER_ROW = 1e-3  # the default loss: what each row's log density may change by, on average
 
@@ -173,7 +172,7 @@ def learn_inducing(
 
     def search() -> InducingFit:
         with reporting(progress, "learning by inducing points", callback) as report:
-            return _grown(run, sizes, n_inducing, allowed, seconds, report, begin)
+            return _grown(run, sizes, n_inducing, allowed, seconds, report)
 
     return searched("learn inducing", search, InducingFit.numbers, run.restored)
 
@@ -200,15 +199,9 @@ def _learned_rows(N: int, size: int) -> int:
 
 
 def _grown(
-    run: _Run,
-    sizes: list[int],
-    given: Any,
-    allowed: float,
-    seconds: float,
-    report: Callback | None,
-    finished: InducingFit | None = None,
+    run: _Run, sizes: list[int], given: Any, allowed: float, seconds: float, report: Callback | None
 ) -> InducingFit:
-    stages = [] if finished is None else list(finished.stages)
+    finished, stages = run.finished, list(run.finished.stages) if run.finished else []
     began = time.perf_counter() - (stages[-1]["seconds"] if stages else 0.0)
     ending = "the points were given" if not sizes else "so many points were asked for"
     rough = ROUGH_SHARE * allowed
@@ -259,21 +252,6 @@ def _grown(
     return finished
 
 
-def curvature_by_slopes(evidence: Evidence, found: Learned) -> np.ndarray:
-    """-d2 objective / d theta2 where a search ended, by differences of slopes, positive semidefinite."""
-    theta, (low, high) = found.theta, evidence.bounds.T
-    evidence.begin(found.solution)
-    evidence.allowed_gap = None
-    rows = []
-    for i in range(theta.size):
-        there = theta.copy()
-        there[i] += DIFFERENCE if theta[i] + DIFFERENCE <= high[i] else -min(DIFFERENCE, theta[i] - low[i])
-        step = there[i] - theta[i]
-        rows.append((found.gradient - evidence(there)[1]) / step if step else np.zeros(theta.size))
-    values, vectors = np.linalg.eigh(0.5 * (np.array(rows) + np.array(rows).T))
-    return np.asarray((vectors * np.abs(values)) @ vectors.T)
-
-
 class _Run:
     """The state of one search: the family with its points, theta, and the last fit."""
 
@@ -301,6 +279,7 @@ class _Run:
         self.few: _Run | None = None
         self.evidence: Evidence | None = None
         self.n_evaluations = self.n_newton = 0
+        self.finished: InducingFit | None = None  # by another run, which this one goes on from
 
     @property
     def found(self) -> Learned:
@@ -318,6 +297,7 @@ class _Run:
         """Begin where another run of the same model ended."""
         self.family, self.learned, self.theta = before.family, before.learned, before.learned.theta
         self.n_evaluations, self.n_newton = before.learned.n_evaluations, before.learned.n_newton
+        self.finished = before
 
     def points(self, points: Array) -> None:
         self.family = self.family.with_points(points)
