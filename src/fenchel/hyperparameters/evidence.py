@@ -52,6 +52,7 @@ _DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
 SETTLED_SHARE = 0.03  # gap of a steering fit relative to the rise between fits up to which it is extrapolated
 FLAT_DIRECTION = 0.05  # directions explored by less than this share of the longest step are not extrapolated
 LONGEST_SHIFT = 2.0  # largest change of an entry of s by extrapolation
+DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
 STEP_TO_SLOPE = 0.05  # log units between theta and the points that give the slope of the correction
 
 
@@ -294,6 +295,21 @@ class Evidence(Objective[Learned]):
     def learned(self, best: Evaluated, found: Found) -> Learned:
         assert best.prior is not None
         return Learned(**vars(found), likelihood=self.split(best.theta)[1], prior=best.prior)
+
+
+def curvature_by_slopes(evidence: Evidence, found: Learned) -> np.ndarray:
+    """-d2 objective / d theta2 where a search ended, by differences of slopes, positive semidefinite."""
+    theta, (low, high) = found.theta, evidence.bounds.T
+    evidence.begin(found.solution)
+    evidence.allowed_gap = None
+    rows = []
+    for i in range(theta.size):
+        there = theta.copy()
+        there[i] += DIFFERENCE if theta[i] + DIFFERENCE <= high[i] else -min(DIFFERENCE, theta[i] - low[i])
+        step = there[i] - theta[i]
+        rows.append((found.gradient - evidence(there)[1]) / step if step else np.zeros(theta.size))
+    values, vectors = np.linalg.eigh(0.5 * (np.array(rows) + np.array(rows).T))
+    return np.asarray((vectors * np.abs(values)) @ vectors.T)
 
 
 def doubt_of(found: Corrected | Collapsed | Interpolated | ImportanceSample) -> str:

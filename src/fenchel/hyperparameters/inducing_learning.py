@@ -172,7 +172,7 @@ def learn_inducing(
 
     def search() -> InducingFit:
         with reporting(progress, "learning by inducing points", callback) as report:
-            return _grown(run, sizes, n_inducing, allowed, seconds, report, begin)
+            return _grown(run, sizes, n_inducing, allowed, seconds, report)
 
     return searched("learn inducing", search, InducingFit.numbers, run.restored)
 
@@ -197,15 +197,9 @@ def _learned_rows(N: int, size: int) -> int:
 
 
 def _grown(
-    run: _Run,
-    sizes: list[int],
-    given: Any,
-    allowed: float,
-    seconds: float,
-    report: Callback | None,
-    finished: InducingFit | None = None,
+    run: _Run, sizes: list[int], given: Any, allowed: float, seconds: float, report: Callback | None
 ) -> InducingFit:
-    stages = [] if finished is None else list(finished.stages)
+    finished, stages = run.finished, list(run.finished.stages) if run.finished else []
     began = time.perf_counter() - (stages[-1]["seconds"] if stages else 0.0)
     ending = "the points were given" if not sizes else "so many points were asked for"
     rough = ROUGH_SHARE * allowed
@@ -282,6 +276,7 @@ class _Run:
         self.few: _Run | None = None
         self.evidence: Evidence | None = None
         self.n_evaluations = self.n_newton = 0
+        self.finished: InducingFit | None = None  # by another run, which this one goes on from
 
     @property
     def found(self) -> Learned:
@@ -299,6 +294,7 @@ class _Run:
         """Begin where another run of the same model ended."""
         self.family, self.learned, self.theta = before.family, before.learned, before.learned.theta
         self.n_evaluations, self.n_newton = before.learned.n_evaluations, before.learned.n_newton
+        self.finished = before
 
     def points(self, points: Array) -> None:
         self.family = self.family.with_points(points)
