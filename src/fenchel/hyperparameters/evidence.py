@@ -48,11 +48,10 @@ _HIDING_GAP = 1e-7  # nats: gap above which relevant slopes are inexact
 _FINE_GAP = 1e-9  # nats: gap below which no relevant slope is inexact
 _FIRST = 1e-6  # relative gap of the first fit of many rows, far from the final theta
 _STEP = 1e-4  # step of theta in differences of gradients
-_DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
 SETTLED_SHARE = 0.03  # gap of a steering fit relative to the rise between fits up to which it is extrapolated
 FLAT_DIRECTION = 0.05  # directions explored by less than this share of the longest step are not extrapolated
 LONGEST_SHIFT = 2.0  # largest change of an entry of s by extrapolation
-DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
+_DIFFERENCE = 0.05  # log units: between two slopes that tell the curvature
 STEP_TO_SLOPE = 0.05  # log units between theta and the points that give the slope of the correction
 
 
@@ -305,7 +304,7 @@ def curvature_by_slopes(evidence: Evidence, found: Learned) -> np.ndarray:
     rows = []
     for i in range(theta.size):
         there = theta.copy()
-        there[i] += DIFFERENCE if theta[i] + DIFFERENCE <= high[i] else -min(DIFFERENCE, theta[i] - low[i])
+        there[i] += _DIFFERENCE if theta[i] + _DIFFERENCE <= high[i] else -min(_DIFFERENCE, theta[i] - low[i])
         step = there[i] - theta[i]
         rows.append((found.gradient - evidence(there)[1]) / step if step else np.zeros(theta.size))
     values, vectors = np.linalg.eigh(0.5 * (np.array(rows) + np.array(rows).T))
@@ -382,18 +381,3 @@ class CorrectedEvidence(Evidence):
         own = exact.likelihood_gradient() if theta.size > self.n_family else np.zeros(0)
         gradient = self.family.gradient(exact, np.asarray(theta[: self.n_family], dtype=np.float64))
         return found.log_evidence + value, np.concatenate([gradient, own]) + slope
-
-
-def curvature_by_slopes(evidence: Evidence, found: Learned) -> np.ndarray:
-    """-d2 objective / d theta2 where a search ended, by differences of slopes, positive semidefinite."""
-    theta, (low, high) = found.theta, evidence.bounds.T
-    evidence.begin(found.solution)
-    evidence.allowed_gap = None
-    rows = []
-    for i in range(theta.size):
-        there = theta.copy()
-        there[i] += _DIFFERENCE if theta[i] + _DIFFERENCE <= high[i] else -min(_DIFFERENCE, theta[i] - low[i])
-        step = there[i] - theta[i]
-        rows.append((found.gradient - evidence(there)[1]) / step if step else np.zeros(theta.size))
-    values, vectors = np.linalg.eigh(0.5 * (np.array(rows) + np.array(rows).T))
-    return np.asarray((vectors * np.abs(values)) @ vectors.T)

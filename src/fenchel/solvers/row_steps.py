@@ -44,7 +44,7 @@ class RowSteps:
     """Steps for many rows with few weights."""
 
     rows: int = 10_000  # from how many rows on
-    share: int = 20  # rows for each weight
+    share: int = 15  # rows for each weight; samples have 20 for each inducing point, and the level is a weight too
     rough: float = 0.1  # nats for each weight that the fit of a sample of the rows may leave
 
     def serves(self, problem: Problem) -> bool:
