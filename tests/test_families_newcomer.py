@@ -86,7 +86,7 @@ def hurdle():
 def test_remarks_of_a_hurdle_are_those_of_its_parts(hurdle):
     parts = hurdle.parts.items()
     assert hurdle.remarks == [f"{name}: {sentence}" for name, part in parts for sentence in part.remarks]
-    with pytest.raises(ValueError, match='survival: a hurdle .* expected durations with family="weibull"'):
+    with pytest.raises(ValueError, match=r'survival: a hurdle .* expected durations with family="weibull"'):
         hurdle.survival(hurdle.model.frame.head(1), [1.0])
 
 
