@@ -276,6 +276,7 @@ class _Run:
         self.few: _Run | None = None
         self.evidence: Evidence | None = None
         self.n_evaluations = self.n_newton = 0
+        self.share = 1.0  # of the rows that theta is learned for
         self.finished: InducingFit | None = None  # by another run, which this one goes on from
 
     @property
@@ -360,11 +361,11 @@ class _Run:
         if self.few is not None and len(self.few.family.X) >= wanted:
             return self.few
         rows = np.sort(self.rng.choice(weighted, wanted, replace=False))
-        scaled = w[rows] * (w.sum() / w[rows].sum())
         family, y = self.family.with_rows(rows), np.asarray(self.y)[rows]
         own, tol = bool(self.settings["own"]), max(SAMPLE_TOL, self.settings["tol"])
         options = (self.learn_theta, own, tol, self.max_iter, self.gtol, self.rng)
-        out = _Run(self.likelihood.take(rows), family, y, scaled, *options)
+        out = _Run(self.likelihood.take(rows), family, y, w[rows], *options)
+        out.share = float(w[rows].sum() / w.sum())
         before = self.few or self
         out.theta = before.theta
         self.few = out
@@ -398,6 +399,7 @@ class _Run:
                 evidence.known_curvature = curvature_by_slopes(few.last_evidence, few.found)
             value, slope = evidence(theta)
             start = Evaluated(value, theta, slope, evidence.solution, evidence.prior)
+            rise *= self.share
             options = SearchOptions(ftol=rise / max(1.0, abs(value)), accepts_flat=True, rise=rise)
             search = Search(evidence, self.max_iter, self.gtol, report, options)
             try:

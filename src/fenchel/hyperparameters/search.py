@@ -53,10 +53,15 @@ class TrustRegion:
     """A quadratic model within a box, which proposes steps and is updated by their results."""
 
     def __init__(self, bounds: np.ndarray, step_limit: float = 4.0, trust: float = 10.0) -> None:
-        self.bounds, self.step_limit, self.trust, self.radius = bounds, step_limit, trust, min(FIRST_RADIUS, step_limit)
+        self.bounds, self.step_limit, self.trust = bounds, step_limit, trust
         self.steps: list[Step] = []
+        self.restart()
         self.promised_rise = np.inf  # nats: predicted rise of the last step
         self.remaining_rise = np.inf  # nats: predicted rise of a step with the initial radius
+
+    def restart(self) -> None:
+        """The initial radius again; what the steps say of the curvature stays."""
+        self.radius = min(FIRST_RADIUS, self.step_limit)
 
     def propose(self, theta: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """The maximum of the model within the radius."""
@@ -176,6 +181,7 @@ class Search(Generic[F]):
         self.evidence, self.max_iter, self.gtol, self.report = evidence, max_iter, gtol, report
         self.options, self.trace = options or SearchOptions(), list[float]()
         self.best: Evaluated | None = None
+        self.model: TrustRegion | None = None  # of Newton steps
         self.scale = 1.0  # factor of the objective that the optimiser minimises
         self.walking = False  # whether an optimiser is running
         self.n_steps, self.message = 0, "nothing to learn"
@@ -286,7 +292,11 @@ class Search(Generic[F]):
         by its square root is as close, in nats and in sds of theta. Steps that converge as fast as these can reach less
         at little cost.
         """
-        evidence, model = self.evidence, TrustRegion(self.evidence.bounds, self.options.step_limit, self.options.trust)
+        evidence = self.evidence
+        if self.model is None:
+            self.model = TrustRegion(evidence.bounds, self.options.step_limit, self.options.trust)
+        model = self.model
+        model.restart()
         enough = NEGLIGIBLE_RISE * self.gtol**2 if self.options.rise is None else self.options.rise
         while self.n_steps < self.max_iter and curvature is not None:
             here, self.message = self.known, NO_SLOPE
