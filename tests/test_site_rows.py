@@ -52,6 +52,7 @@ def test_a_search_ends_where_it_did_without_it(bound):
     start = quick_start(begun, begun.start, 1e-3)
     before = begun.n_evaluations
     Search(begun, 100, 1e-3, None).run(start)
+    assert begun.first_start is not None
     assert begun.n_evaluations - before <= 2
     assert np.abs(begun.solution.elbo - found.solution.elbo) < 1e-5
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .kernel_profiles import PROFILES, Profile, exp_in_place, in_units, root_in_place, squared_distances
-from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from .linalg.arrays import Array, asarray, inner, is_numpy, namespace, to_numpy
 from .linalg.machine import empty
 
 if TYPE_CHECKING:
@@ -80,10 +80,6 @@ def _sum(x: Array) -> float:
 
 def _times(T: Array, value: Array) -> Array:
     return np.multiply(T, value, out=empty(*T.shape)) if is_numpy(T) else T * value
-
-
-def _inner(T: Array, value: Array) -> float:
-    return float(np.vdot(T, value)) if is_numpy(T) else _sum(T * value)
 
 
 def _ones(X: Array) -> Array:
@@ -217,7 +213,7 @@ def _product_slopes(k: Any, X: Array, Z: Array, T: Array, known: Array | None) -
     out, value = list[float](), _known_value(k, X, Z, known)
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
         if type(one).__name__ == "ConstantKernel":
-            out += [_inner(T, value)] if _free(one, "constant_value") else []
+            out += [inner(T, value)] if _free(one, "constant_value") else []
         elif type(other).__name__ == "ConstantKernel":
             if _node(one) in (_RBF, _SCALED_RBF):  # reads T o value alone: off by c in opposite directions
                 out += list(cross_slopes(one, X, Z, T, value))

@@ -6,19 +6,19 @@
     curvature    1/2 sum_j q_jk' C^-1 q_jl,   q_jk = dC/dtheta_k A_j
 
 The curvature is the average information, the mean of the observed and of the expected one: products with vectors alone.
-Newton's steps and those of L-BFGS may end at different peaks of the evidence: both are taken, and the higher end counts
-(``highest``). A search with certified fits begins where Newton's steps end, if that is it, and goes on where a slope is
-left (``quick_start``). Several outputs of one Gaussian process are learned by ``highest``.
+Newton's steps and those by slopes alone (``BySlopes``) may end at different peaks of the evidence: both are taken, and
+the higher end counts (``highest``). A search with certified fits begins there, and goes on where a slope is left
+(``quick_start``). Several outputs of one Gaussian process are learned by ``highest``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotri, dpotrs
-from scipy.optimize import minimize
 
 from .. import gates
 from ..linalg.arrays import is_numpy, to_numpy
@@ -26,7 +26,6 @@ from ..linalg.dense import NotPositiveDefinite, cholesky, log_det, symmetrised
 from ..linalg.machine import one_thread
 from .evidence import Evidence
 from .kernel import KernelCovariance
-from .search import SearchOptions, wall
 from .site_rows import SiteRows, site_rows
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -40,7 +39,10 @@ POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
 GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
 ACCEPTED_SHARE = 0.1  # of the promised rise: below it a step is not taken
 MOST_STEPS = 30
-MOST_WALKED = 100  # steps of L-BFGS
+MOST_WALKED = 100  # steps by slopes
+LEAST_SEEN = 1e-6  # of the curvature that was known along a step: below it a step says nothing
+LEAST_KEPT = 0.2  # of that curvature, where a step shows less
+MOST_STORED = 10  # steps of L-BFGS
 SAME_PEAK = 0.75  # log units: a place nearer to another one is of its peak
 LEAST_CURVATURE = 1e-6  # of the largest one
 ROUNDING = 1e-11  # of |value|: a rise that is none
@@ -48,10 +50,7 @@ LEAST_NOISE = 1e-6  # of the largest variance: below it rounding moves the slope
 
 
 class Place(NamedTuple):
-    """What was found at a theta: the value and its gradient, A = C^-1 R (N, J), C^-1 and the largest variance in C.
-
-    ``by_newton``: whether Newton's steps ended here.
-    """
+    """What was found at a theta: the value and its gradient, A = C^-1 R (N, J), C^-1 and the largest variance in C."""
 
     theta: np.ndarray
     value: float
@@ -59,7 +58,6 @@ class Place(NamedTuple):
     A: np.ndarray
     Cinv: np.ndarray
     variance: float
-    by_newton: bool = False
 
 
 class GaussianRows:
@@ -137,7 +135,7 @@ class GaussianRows:
         return np.asarray(0.5 * q.reshape(len(q), -1) @ (place.Cinv @ q).reshape(len(q), -1).T)
 
 
-def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tuple[np.ndarray, float]:
+def newton_step(rows: GaussianRows | BySlopes, here: Any, radius: float) -> tuple[np.ndarray, float]:
     """The end of Newton's step from a place, within the bounds and a radius, and the rise that it promises."""
     (low, high), gradient, H = rows.evidence.bounds.T, here.gradient, rows.curvature(here)
     ahead = np.minimum(np.maximum(here.theta + gradient, low), high)
@@ -152,23 +150,74 @@ def newton_step(rows: GaussianRows | SiteRows, here: Any, radius: float) -> tupl
     return end, float(gradient @ step - 0.5 * step @ H @ step)
 
 
+class BySlopes:
+    """Rows of labels or Gaussian ones, with the curvature in theta that the slopes of the places before show.
+
+    It is that of the BFGS formula, once what was known is scaled down where the last step shows less (Oren and
+    Luenberger). The larger the variance is, the less the evidence bends, by orders of magnitude on the way to the best
+    theta. ``limited``: that of L-BFGS, which begins at the scale of the last step, and goes farther where little bends.
+    """
+
+    def __init__(self, rows: GaussianRows | SiteRows, limited: bool = False) -> None:
+        self.rows, self.evidence, self.limited = rows, rows.evidence, limited
+        self._before: Any = None  # the last place
+        self._steps: list[tuple[np.ndarray, np.ndarray]] = []  # the last ones, and how the gradient fell along them
+
+    def at(self, theta: np.ndarray) -> Any:
+        """Evaluate; ``ValueError`` where that fails."""
+        place = self.rows.at(theta)
+        self._see(place)
+        return place
+
+    def curvature(self, place: Any) -> np.ndarray:
+        """That of minus the evidence (n_theta, n_theta); positive definite."""
+        if self._before is None:
+            self._see(place)
+        return self._H
+
+    def _see(self, place: Any) -> None:
+        before, self._before = self._before, place
+        if before is None:  # a first step of one log unit at most
+            self._H = max(1.0, float(np.linalg.norm(place.gradient))) * np.eye(place.theta.size)
+            return
+        step, fall = place.theta - before.theta, before.gradient - place.gradient
+        seen, known = float(step @ fall), float(step @ self._H @ step)
+        if not seen > LEAST_SEEN * known > 0.0:
+            return
+        if not self.limited:
+            self._H = _bfgs(min(1.0, max(seen / known, LEAST_KEPT)) * self._H, step, fall)
+            return
+        self._steps = [*self._steps[1 - MOST_STORED :], (step, fall)]
+        self._H = float(fall @ fall) / seen * np.eye(step.size)
+        for pair in self._steps:
+            self._H = _bfgs(self._H, *pair)
+
+
+def _bfgs(H: np.ndarray, step: np.ndarray, fall: np.ndarray) -> np.ndarray:
+    """H with the change of the gradient along a step put in."""
+    along = H @ step
+    return H - along[:, None] * (along / (step @ along)) + fall[:, None] * (fall / (step @ fall))
+
+
 def climb(
-    rows: GaussianRows | SiteRows,
+    rows: GaussianRows | BySlopes,
     theta: np.ndarray,
     gtol: float,
     begun: Any = None,
     most: int = MOST_STEPS,
     loose: float = 0.0,
+    until: Callable[[Any], bool] | None = None,
 ) -> Any:
     """Newton's steps within the bounds and a radius, until no slope above ``gtol`` is left or nothing rises.
 
     ``begun`` is what was found at theta, where that is known. It ends at a slope of ``loose`` too, where the next step
-    promises no more than loose^2 nats: along flat directions, which promise more, it goes on.
+    promises no more than loose^2 nats: along flat directions, which promise more, it goes on. It ends at a place of
+    which ``until`` is true.
     """
     radius, here = FIRST_RADIUS, begun or rows.at(np.clip(theta, *rows.evidence.bounds.T))
     for _ in range(most):
         slope = rows.evidence.largest_slope(here.theta, here.gradient)
-        if slope <= gtol:
+        if slope <= gtol or (until is not None and until(here)):
             break
         end, promised = newton_step(rows, here, radius)
         if slope <= loose and promised <= loose**2:
@@ -189,54 +238,21 @@ def climb(
     return here
 
 
-def walk(
-    rows: GaussianRows,
-    theta: np.ndarray,
-    gtol: float,
-    known: Place,
-    begun: Place | None = None,
-    most: int = MOST_WALKED,
-) -> Place:
-    """L-BFGS as ``Search`` takes it, with steps that begin short, or as far as to the peak of ``known``."""
-    low, high = rows.evidence.bounds.T
-    best, limit, left = begun or rows.at(np.clip(theta, low, high)), SearchOptions().step_limit, most
+def walk(rows: GaussianRows, gtol: float, known: Place, begun: Place, most: int = MOST_WALKED) -> Place:
+    """By slopes alone, with a first step that is short, as far as to the peak of ``known``."""
 
-    def near(at: np.ndarray) -> bool:
-        return float(np.abs(at - known.theta).max()) < SAME_PEAK
+    def is_near(place: Place) -> bool:
+        return float(np.abs(place.theta - known.theta).max()) < SAME_PEAK
 
-    while left > 0 and not near(best.theta):
-        begun, scale = best, 1.0 / max(1.0, float(np.linalg.norm(best.gradient)))
-
-        def negative(at: np.ndarray, scale: float = scale) -> tuple[float, np.ndarray]:
-            nonlocal best
-            if np.array_equal(at, best.theta):  # the start, asked for again by the optimiser
-                return -scale * best.value, -scale * best.gradient
-            try:
-                place = rows.at(at)
-            except ValueError:  # beyond double precision
-                return wall(at, best, scale)
-            best = place if place.value > best.value else best
-            return -scale * place.value, -scale * place.gradient
-
-        def stop(at: np.ndarray) -> None:
-            if near(at):
-                raise StopIteration
-
-        box = np.clip(np.stack([begun.theta - limit, begun.theta + limit], axis=1), low[:, None], high[:, None])
-        options = {"maxiter": left, "gtol": scale * gtol, "ftol": SearchOptions().ftol}
-        how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": box, "callback": stop, "options": options}
-        left -= max(1, minimize(negative, begun.theta, **how).nit)
-        is_limited = ((best.theta[:, None] == box) & (best.theta[:, None] != rows.evidence.bounds)).any()
-        if not is_limited or not best.value > begun.value:
-            break  # not at the limit of one run
-    return best
+    end: Place = climb(BySlopes(rows, limited=True), begun.theta, gtol, begun, most, until=is_near)
+    return end
 
 
 def highest(rows: GaussianRows, theta: np.ndarray, gtol: float, most: int = MOST_WALKED) -> Place:
     """The higher of the ends of ``climb`` and ``walk``."""
     begun = rows.at(np.clip(theta, *rows.evidence.bounds.T))
-    found = climb(rows, theta, gtol, begun, min(most, MOST_STEPS))._replace(by_newton=True)
-    return max(found, walk(rows, theta, gtol, found, begun, most), key=lambda place: place.value)
+    found = climb(rows, theta, gtol, begun, min(most, MOST_STEPS))
+    return max(found, walk(rows, gtol, found, begun, most), key=lambda place: place.value)
 
 
 def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
@@ -266,15 +282,15 @@ def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float, most: int = 
 def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: int = MOST_WALKED) -> np.ndarray:
     """Where a search that would begin at theta may begin, with slope to spare, and its first fit.
 
-    That is theta itself where L-BFGS ends higher than Newton's steps: the search takes the same way. Rows that are not
-    Gaussian are searched by Newton's steps alone, the last of which nothing judges but the fit that is certified.
+    Rows of labels are searched by slopes alone; nothing judges the last step but the fit that is certified.
     """
     sites = site_rows(evidence)
     if sites is not None:
         try:
             with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
-                end = climb(sites, theta, SLOPE_LEFT * gtol, most=max_iter, loose=gtol)
-                theta = newton_step(sites, end, LAST_RADIUS)[0]
+                by_slopes = BySlopes(sites)
+                end = climb(by_slopes, theta, SLOPE_LEFT * gtol, most=max_iter, loose=gtol)
+                theta = newton_step(by_slopes, end, LAST_RADIUS)[0]
                 evidence.first_start = sites.coordinates(theta)
         except ValueError:  # beyond double precision, or left to the search
             pass
@@ -282,7 +298,7 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
         evidence.n_newton += sites.n_newton
         return theta
     found = quick_climb(evidence, theta, 0.5 * gtol, min(max_iter, MOST_WALKED))
-    if found is None or not found.by_newton:
+    if found is None:
         return theta
     likelihood = evidence.split(found.theta)[1]
     rows, dual = evidence.targets.rows_of(likelihood), likelihood.objective.dual

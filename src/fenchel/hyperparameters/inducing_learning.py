@@ -6,9 +6,9 @@
 
 theta is learned with a quarter of the points first, and points are chosen again where it has moved since. While points
 are too few theta is learned roughly: to a share of what the points cost. Many rows are learned from by a sample of
-them, each of which counts for several; all rows begin where the sample ended, with the curvature that its slopes have
-there, and take a few steps of Newton's. An interrupt leaves the best fit so far on the exception,
-``InterruptedLearning.finished``.
+them first. Each of its rows counts once: if it counted for many, the fit would follow its noise, and theta with it. All
+rows begin where the sample ended, with the curvature that its slopes have there, and take a few steps of Newton's. An
+interrupt leaves the best fit so far on the exception, ``InterruptedLearning.finished``.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ class _Run:
             raise
 
     def _sampled(self, size: int) -> _Run | None:
-        """The search with a sample of the rows, each of which counts for several; None where rows are few."""
+        """The search with a sample of the rows, each of which counts once; None where rows are few."""
         total = len(self.family.X)
         wanted = _learned_rows(total, size)
         if wanted == total:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_NEWTON = 20  # steps at one theta
 SLOPE_SHARE = 0.01  # of the slope: the error that a fit may leave in it
-LOOSEST = 1e-4  # nats that a fit may leave
+LOOSEST = 1e-2  # nats that a fit may leave
 FINEST = 1e-10  # nats that are asked of a fit
 FLOOR = 0.1  # of each lam that a step leaves at least
 SHORTEST = 0.1  # a share of Newton's step
@@ -41,8 +41,6 @@ ROUNDING = 1e-11  # of |P|: a fall that is none
 SOLVERS = ("newton", "coupled newton")  # that a user did not ask for
 WEAK = 1e-6  # lam K_nn that a site has at least, lest rounding show: what P falls short by is the square of it
 FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
-LEAST_SEEN = 1e-6  # of the curvature that was known along a step: below it a step says nothing
-LEAST_KEPT = 0.2  # of that curvature, where a step shows less
 LONGEST_SHIFT = 2.0  # of a fit by extrapolation, in log rho or log lam
 
 
@@ -132,7 +130,6 @@ class SiteRows:
         del prior
         self.known: list[tuple[np.ndarray, np.ndarray]] = []  # theta, and what names the fit there (``_names``)
         self.allowed = LOOSEST  # nats that the next fit may leave
-        self.before: SitePlace | None = None  # the last evaluation
         self.n_evaluations = self.n_newton = 0
 
     def loss(self, h: Array, rho: Array) -> Loss:
@@ -243,38 +240,17 @@ class SiteRows:
         gradient = self.family.contracted(theta, G, K) + pull
         steep = self.evidence.largest_slope(theta, gradient)
         self.allowed = min(LOOSEST, max(FINEST, (SLOPE_SHARE * steep) ** 2))
-        place = SitePlace(theta, point.value + of_prior, gradient)
-        self._update_curvature(place)
-        self.before = place
-        return place
-
-    def _update_curvature(self, place: SitePlace) -> None:
-        """By the BFGS formula, once what was known is scaled down where the last step shows less (Oren and Luenberger).
-
-        The larger the variance is, the less the evidence bends, by orders of magnitude on the way to the best theta.
-        """
-        if self.before is None:  # a first step of one log unit at most
-            self._H = max(1.0, float(np.linalg.norm(place.gradient))) * np.eye(place.theta.size)
-            return
-        step, fall = place.theta - self.before.theta, self.before.gradient - place.gradient
-        H_step, seen = self._H @ step, float(step @ fall)
-        known = float(step @ H_step)
-        if seen > LEAST_SEEN * known > 0.0:
-            kept = min(1.0, max(seen / known, LEAST_KEPT))
-            self._H = kept * (self._H - H_step[:, None] * (H_step / known)) + fall[:, None] * (fall / seen)
-
-    def curvature(self, place: SitePlace) -> np.ndarray:
-        """That of -P (n_theta, n_theta) about the last places, as their slopes show it; positive definite."""
-        return self._H
+        return SitePlace(theta, point.value + of_prior, gradient)
 
     def coordinates(self, theta: np.ndarray) -> np.ndarray:
         """Where a certified fit at theta begins, as ``Problem.start_from`` takes it: so near that no step is left."""
         self.allowed = 0.1 * FINEST  # the certificate is coarser than this measure
         point = self._fit(theta, self.family.matrix(theta))
-        N, dual = len(self.evidence.targets.y), self.bound.dual
+        N = len(self.evidence.targets.y)
         h, rho = np.zeros((N, 1)), np.ones((N, 1))
         h[self.seen, 0], rho[self.seen, 0] = point.h, point.rho
         if self.bound.convex:
+            dual = self.bound.dual
             return to_numpy(dual.maximiser(h, rho, dual.start(self.all_rows, 1.0), self.all_rows))
         return np.concatenate([h, np.log(rho)], axis=1)
 

@@ -105,6 +105,11 @@ def to_numpy(x: Array) -> np.ndarray:
     return np.asarray(x)
 
 
+def inner(a: Array, b: Array) -> float:
+    """The sum of a b over all entries."""
+    return float(np.vdot(a, b)) if is_numpy(a) else float(namespace(a).sum(a * b))
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory is exhausted on the host or a device; each library has its own class."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

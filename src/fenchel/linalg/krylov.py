@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from .arrays import Array, namespace
+from .arrays import Array, inner, namespace
 
 _GROWTH = 1e4  # factor of growth of the squared residual over its minimum at which conjugate gradients stop
 
@@ -204,10 +204,9 @@ def conjugate_gradients(
     reduced by ``tol``, or when it grows because rounding makes the operator indefinite; the caller sees this from the
     reduction and uses another method.
     """
-    xp = namespace(b)
     r, z = b, solve(b) if solved is None else solved
     x = Fx = p = Fp = Ap = 0.0 * b
-    rz, ratio = float(xp.sum(r * z)), 0.0
+    rz, ratio = inner(r, z), 0.0
     first = lowest = rz
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(max_iter):
@@ -215,13 +214,13 @@ def conjugate_gradients(
                 break
             Fz = remainder(z)
             p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
-            curvature = float(xp.sum(p * Ap))
+            curvature = inner(p, Ap)
             if not 0.0 < curvature < float("inf"):
                 break
             step = rz / curvature
             x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap
             z = solve(r)
-            rz, before = float(xp.sum(r * z)), rz
+            rz, before = inner(r, z), rz
             ratio, lowest = rz / before, min(rz, lowest)
     return x, Fx, r, (abs(rz) / first) ** 0.5 if first > 0.0 else 0.0
 
@@ -235,7 +234,7 @@ def minimal_residuals(
 ) -> tuple[Array, Array, Array, float]:
     """The same for F that need not be symmetric: GMRES, which minimises the P^-1 norm of residuals."""
     xp, start = namespace(b), solve(b)
-    first = float(xp.sum(b * start)) ** 0.5
+    first = inner(b, start) ** 0.5
     x = Fx = xp.zeros_like(b)
     if not 0.0 < first < float("inf"):
         return x, Fx, b, 0.0
@@ -248,10 +247,10 @@ def minimal_residuals(
         z = solve(w)
         for _ in range(2):  # a second time for rounding errors
             for j in range(k + 1):
-                share = float(xp.sum(basis[j] * z))
+                share = inner(basis[j], z)
                 H[j, k] += share
                 w, z = w - share * basis[j], z - share * solved[j]
-        norm = float(xp.sum(w * z))
+        norm = inner(w, z)
         if not (np.isfinite(norm) and np.isfinite(H[: k + 1, k]).all()):
             break
         H[k + 1, k] = norm = max(0.0, norm) ** 0.5
