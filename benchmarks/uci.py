@@ -115,7 +115,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES)
     parser.add_argument(
-        "--peers", nargs="+", default=list(PEERS), help=f"of {', '.join(PEERS)}, fenchel-64, -128, -256, -1000, -2000"
+        "--peers",
+        nargs="+",
+        default=list(PEERS),
+        help=f"of {', '.join(PEERS)}, fenchel-coarse, -64, -128, -256, -1000, -2000",
     )
     parser.add_argument("--rows", type=int)
     parser.add_argument("--threads", type=int, default=2)

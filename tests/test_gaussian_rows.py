@@ -130,3 +130,17 @@ def test_a_search_takes_no_more_steps_than_it_may(likelihood, y):
     short = learn(likelihood, family, y, theta=theta, max_iter=1)
     assert not short.converged
     assert held.objective < short.objective < learn(likelihood, family, y, theta=theta).objective
+
+
+@pytest.mark.parametrize("seed", [21, 31, 37])
+def test_several_outputs_end_without_a_slope_at_bounds_and_after_many_steps(seed):
+    rng = np.random.default_rng(seed)
+    n, d, outputs = rng.integers(15, 50), rng.integers(1, 4), rng.integers(1, 4)
+    table = rng.normal(size=(n, d))
+    columns = [np.sin((j + 1) * table[:, 0]) * rng.choice([0.3, 1, 5]) for j in range(outputs)]
+    y = np.stack(columns, 1) + rng.choice([0.01, 0.3, 2.0]) * rng.normal(size=(n, outputs))
+    family = KernelCovariance(ConstantKernel(1.0, (1e-4, 1e5)) * RBF(np.ones(d), (1e-2, 1e3)), table)
+    evidence = Evidence(Gaussian(0.5), family, y[:, 0])
+    with np.errstate(all="ignore"):
+        end = highest(GaussianRows(evidence, family, y), evidence.start, 1e-4)
+    assert evidence.largest_slope(end.theta, end.gradient) <= 1e-4

@@ -8,6 +8,7 @@ from sklearn.gaussian_process import kernels as sk
 import fenchel
 from fenchel.cross_kernels import cross, cross_slopes, variance_slopes, variances
 from fenchel.hyperparameters import (
+    Evidence,
     InducingCovariance,
     KernelCovariance,
     inducing_learning,
@@ -16,6 +17,7 @@ from fenchel.hyperparameters import (
     learn_inducing,
 )
 from fenchel.hyperparameters.inducing_loss import approximation_loss
+from fenchel.hyperparameters.search import Search
 from fenchel.likelihoods import BernoulliLogit, Binomial, Gaussian, MultinomialLogit, Poisson, Weibull
 from fenchel.priors import DenseCovariance, InducingPoints, inducing
 from fenchel.priors.pivots import choose_rows
@@ -502,3 +504,33 @@ def test_few_rows_end_because_of_the_bound():
     x = np.linspace(0.0, 6.0, 40)[:, None]
     y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * x[:, 0])))
     assert "below loss" in learn_inducing(Poisson(), InducingCovariance(1.0 * sk.RBF(1.0), x, x[:1]), y).ending
+
+
+def test_a_sample_says_how_well_all_rows_know_the_noise(monkeypatch):
+    """Its rows count once, and what they say of the noise counts for all."""
+    monkeypatch.setattr(inducing_learning, "SAMPLE_ROWS", 200)
+    monkeypatch.setattr(inducing_learning, "SAMPLE_SHARE", 1)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 6, (6000, 1))
+    y = 1.5 * np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=6000)
+    calls = []
+    found = learn_inducing(
+        Gaussian(0.5), InducingCovariance(1.0 * sk.RBF(1.0), x, x[:1]), y, n_inducing=20, callback=calls.append
+    )
+    assert found.learned.converged
+    assert len([row for row in calls if row["elbo"] < -1000.0]) <= 10  # evaluations of all rows
+    assert found.learned.theta[-1] == pytest.approx(np.log(0.09), abs=0.05)
+
+
+def test_an_interrupt_of_a_refit_keeps_the_fit_before():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 6, (60, 1))
+    family = KernelCovariance(1.0 * sk.RBF(1.0), x)
+    evidence = Evidence(Poisson(), family, rng.poisson(np.exp(np.sin(x[:, 0]))))
+    search = Search(evidence, 100, 1e-3, None)
+    search.negative(evidence.start)
+    search.known.solution.gap = 1.0
+    evidence.fit = lambda theta: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        search.certify()
+    assert search.learned().objective == search.known.value

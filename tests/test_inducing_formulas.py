@@ -151,7 +151,7 @@ def test_new_rows_have_the_variance_that_the_points_leave(tmp_path):
     assert told[1] > 0.95 * sd > 2.0 * told[0]
     fit.save(tmp_path / "fit")
     again = fenchel.load(tmp_path / "fit")
-    np.testing.assert_allclose(again.predict(far), fit.predict(far), rtol=1e-11)  # a refit
+    np.testing.assert_allclose(again.predict(far), fit.predict(far), rtol=1e-11)  # made again from its numbers
     assert again.approximation_loss == fit.approximation_loss
     assert np.isfinite(fit.loo().elpd)
     assert fit.sample(far, size=3).shape == (3, 2)

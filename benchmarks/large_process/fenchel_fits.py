@@ -31,16 +31,13 @@ def answered(model: Any, labels: bool) -> tuple[Any, dict[str, Any]]:
     return predict, notes
 
 
-def default(X: np.ndarray, y: np.ndarray, labels: bool, device: str | None) -> Any:
-    """GaussianProcessRegressor().fit(X, y), GaussianProcessClassifier().fit(X, y): kernel, points, time are chosen."""
-    kind: Any = GaussianProcessClassifier if labels else GaussianProcessRegressor
-    return answered(kind(device=device).fit(X, y), labels)
+def default(X: np.ndarray, y: np.ndarray, labels: bool, device: str | None, loss: float | None = None) -> Any:
+    """GaussianProcessRegressor().fit(X, y), GaussianProcessClassifier().fit(X, y): kernel, points, time are chosen.
 
-
-def coarse(X: np.ndarray, y: np.ndarray, labels: bool, device: str | None) -> Any:
-    """The default call, but points may cost a hundredth of a nat a row, not a thousandth."""
+    ``loss``: nats that points may cost for each row; by default a thousandth.
+    """
     kind: Any = GaussianProcessClassifier if labels else GaussianProcessRegressor
-    return answered(kind(loss=len(y) / 100.0, device=device).fit(X, y), labels)
+    return answered(kind(loss=None if loss is None else loss * len(y), device=device).fit(X, y), labels)
 
 
 def points(X: np.ndarray, y: np.ndarray, labels: bool, device: str | None, number: int = 512) -> Any:
@@ -52,5 +49,5 @@ def points(X: np.ndarray, y: np.ndarray, labels: bool, device: str | None, numbe
     return answered(model.fit(X, y), labels)
 
 
-FITS = {"fenchel": default, "fenchel-coarse": coarse}
+FITS = {"fenchel": default, "fenchel-coarse": partial(default, loss=0.01)}
 FITS |= {f"fenchel-{m}": partial(points, number=m) for m in (64, 128, 256, 512, 1000, 2000)}

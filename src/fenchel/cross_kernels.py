@@ -230,8 +230,8 @@ def _product_variance_slopes(k: Any, X: Array, t: Array) -> list[float]:
 
 
 def _power_slopes(k: Any, X: Array, Z: Array, T: Array, value: Array | None) -> list[float]:
-    inner = cross(k.kernel, X, Z)
-    return list(cross_slopes(k.kernel, X, Z, k.exponent * T * inner ** (k.exponent - 1), inner))
+    base = cross(k.kernel, X, Z)
+    return list(cross_slopes(k.kernel, X, Z, k.exponent * T * base ** (k.exponent - 1), base))
 
 
 def _power_variance_slopes(k: Any, X: Array, t: Array) -> list[float]:

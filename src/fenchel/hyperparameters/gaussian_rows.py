@@ -26,6 +26,7 @@ from ..linalg.dense import NotPositiveDefinite, cholesky, log_det, symmetrised
 from ..linalg.machine import one_thread
 from .evidence import Evidence
 from .kernel import KernelCovariance
+from .search import maximum_in_box
 from .site_rows import SiteRows, site_rows
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -146,12 +147,16 @@ def newton_step(rows: GaussianRows | BySlopes, here: Any, radius: float) -> tupl
     step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
     end = np.minimum(np.maximum(here.theta + step, low), high)
+    if (end != here.theta + step).any():  # entries at bounds move where the others go
+        H = H + LEAST_CURVATURE * (1.0 + H.diagonal().max()) * np.eye(len(H))
+        away, near = np.maximum(low - here.theta, -radius), np.minimum(high - here.theta, radius)
+        end = np.clip(here.theta + maximum_in_box(H, gradient, away, near), low, high)
     step = end - here.theta
     return end, float(gradient @ step - 0.5 * step @ H @ step)
 
 
 class BySlopes:
-    """Rows of labels or Gaussian ones, with the curvature in theta that the slopes of the places before show.
+    """Few rows, of labels or Gaussian, with the curvature in theta that the slopes of the last places show.
 
     It is that of the BFGS formula, once what was known is scaled down where the last step shows less (Oren and
     Luenberger). The larger the variance is, the less the evidence bends, by orders of magnitude on the way to the best
@@ -170,7 +175,7 @@ class BySlopes:
         return place
 
     def curvature(self, place: Any) -> np.ndarray:
-        """That of minus the evidence (n_theta, n_theta); positive definite."""
+        """That of minus the evidence (n_theta, n_theta) about the last places; positive definite."""
         if self._before is None:
             self._see(place)
         return self._H
@@ -194,7 +199,7 @@ class BySlopes:
 
 
 def _bfgs(H: np.ndarray, step: np.ndarray, fall: np.ndarray) -> np.ndarray:
-    """H with the change of the gradient along a step put in."""
+    """H after the BFGS formula: along ``step`` the gradient falls by ``fall``."""
     along = H @ step
     return H - along[:, None] * (along / (step @ along)) + fall[:, None] * (fall / (step @ fall))
 
@@ -249,10 +254,12 @@ def walk(rows: GaussianRows, gtol: float, known: Place, begun: Place, most: int 
 
 
 def highest(rows: GaussianRows, theta: np.ndarray, gtol: float, most: int = MOST_WALKED) -> Place:
-    """The higher of the ends of ``climb`` and ``walk``."""
+    """The higher of the ends of ``climb`` and ``walk``, and on from there by slopes where one is left."""
     begun = rows.at(np.clip(theta, *rows.evidence.bounds.T))
     found = climb(rows, theta, gtol, begun, min(most, MOST_STEPS))
-    return max(found, walk(rows, gtol, found, begun, most), key=lambda place: place.value)
+    best = max(found, walk(rows, gtol, found, begun, most), key=lambda place: place.value)
+    end: Place = climb(BySlopes(rows, limited=True), best.theta, gtol, best, most)
+    return end
 
 
 def gaussian_rows(evidence: Evidence) -> GaussianRows | None:
@@ -290,8 +297,8 @@ def quick_start(evidence: Evidence, theta: np.ndarray, gtol: float, max_iter: in
             with np.errstate(all="ignore"), one_thread(len(sites.weight) <= gates.ONE_THREAD_ROWS):
                 by_slopes = BySlopes(sites)
                 end = climb(by_slopes, theta, SLOPE_LEFT * gtol, most=max_iter, loose=gtol)
-                theta = newton_step(by_slopes, end, LAST_RADIUS)[0]
-                evidence.first_start = sites.coordinates(theta)
+                ahead = newton_step(by_slopes, end, LAST_RADIUS)[0]
+                evidence.first_start, theta = sites.coordinates(ahead), ahead
         except ValueError:  # beyond double precision, or left to the search
             pass
         evidence.n_evaluations += sites.n_evaluations

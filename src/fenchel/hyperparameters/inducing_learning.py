@@ -276,7 +276,7 @@ class _Run:
         self.few: _Run | None = None
         self.evidence: Evidence | None = None
         self.n_evaluations = self.n_newton = 0
-        self.share = 1.0  # of the rows that theta is learned for
+        self.share = 1.0  # of the weight of all rows that these rows have
         self.finished: InducingFit | None = None  # by another run, which this one goes on from
 
     @property
@@ -396,7 +396,9 @@ class _Run:
         if self.learn_theta and rise is not None:
             evidence.allowed_gap = 0.0
             if few is not None:
-                evidence.known_curvature = curvature_by_slopes(few.last_evidence, few.found)
+                # what rows say of the likelihood's own parameters adds up; of a kernel many say hardly more than few
+                each = np.where(np.arange(theta.size) < evidence.n_family, 1.0, few.share**-0.5)
+                evidence.known_curvature = curvature_by_slopes(few.last_evidence, few.found) * np.outer(each, each)
             value, slope = evidence(theta)
             start = Evaluated(value, theta, slope, evidence.solution, evidence.prior)
             rise *= self.share

@@ -35,6 +35,7 @@ REMEMBERED_STEPS = 4
 ROUNDING = 1e-12  # rise relative to |elbo| that counts as none
 LOST_SLOPE = 1e-6  # slope (nats per log unit) relative to |elbo| up to which rounding may stop a search
 FINER_TOL = 1e-3  # factor of tol for the fits of a search that stagnates with a slope
+LITTLE_STEPS = 2  # Newton steps in a row that rise by no more than ``SearchOptions.rise``, after which a search may end
 NEGLIGIBLE_RISE = 0.05  # predicted rise of a Newton step, in units of gtol^2, at which a search ends
 NEAR_FIRST_STEP = 0.3  # log units: first step from a searched start, so that it stays near that peak
 GAP_MARGIN = 10.0  # multiple of tol up to which an inner gap that is due to rounding is accepted
@@ -53,15 +54,10 @@ class TrustRegion:
     """A quadratic model within a box, which proposes steps and is updated by their results."""
 
     def __init__(self, bounds: np.ndarray, step_limit: float = 4.0, trust: float = 10.0) -> None:
-        self.bounds, self.step_limit, self.trust = bounds, step_limit, trust
+        self.bounds, self.step_limit, self.trust, self.radius = bounds, step_limit, trust, min(FIRST_RADIUS, step_limit)
         self.steps: list[Step] = []
-        self.restart()
         self.promised_rise = np.inf  # nats: predicted rise of the last step
         self.remaining_rise = np.inf  # nats: predicted rise of a step with the initial radius
-
-    def restart(self) -> None:
-        """The initial radius again; what the steps say of the curvature stays."""
-        self.radius = min(FIRST_RADIUS, self.step_limit)
 
     def propose(self, theta: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """The maximum of the model within the radius."""
@@ -88,14 +84,15 @@ class TrustRegion:
         """Update by the result of a step: the ``rise`` of the objective, and the gap ``missing`` at its start.
 
         A fit with a large gap relative to the predicted rise says nothing about the curvature, because its slope is
-        inexact. If the curvature is far too large, each step is short and rises by twice the predicted amount. Then
-        ``trust`` grows, so that the next curvature may be as small as the observed changes of the slope.
+        inexact. If the curvature is far too large, each step is short and rises by twice the predicted amount; if it is
+        far too small, a step rises by little of it, or falls. Then ``trust`` grows, so that the next curvature may be
+        as small, or as large, as the observed changes of the slope.
         """
         clear = missing <= CLEAR_SHARE * self.promised_rise
         if clear and np.isfinite(taken.gradient_fall).all() and taken.step.any():
             self.steps = [*self.steps[-REMEMBERED_STEPS + 1 :], taken]
         longest, share = float(np.abs(taken.step).max()), rise / self.promised_rise
-        if clear and share > CAUTIOUS_SHARE:
+        if clear and not POOR_SHARE <= share <= CAUTIOUS_SHARE:
             self.trust *= TRUST_GROWTH
         if not share > POOR_SHARE:
             self.radius = 0.25 * longest
@@ -130,7 +127,7 @@ def maximum_in_box(H: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: n
     return out
 
 
-def wall(theta: np.ndarray, best: Any, scale: float) -> tuple[float, np.ndarray]:
+def _wall(theta: np.ndarray, best: Evaluated, scale: float) -> tuple[float, np.ndarray]:
     """Value and slope for a theta that cannot be evaluated: they lead back to the best point."""
     away = theta - best.theta
     steep = 10.0 * (1.0 + float(np.abs(best.gradient).sum())) / max(float(np.linalg.norm(away)), 1e-12)
@@ -184,6 +181,7 @@ class Search(Generic[F]):
         self.model: TrustRegion | None = None  # of Newton steps
         self.scale = 1.0  # factor of the objective that the optimiser minimises
         self.walking = False  # whether an optimiser is running
+        self.is_evaluated = True  # whether the last theta could be evaluated
         self.n_steps, self.message = 0, "nothing to learn"
         self.allowed = gtol  # the largest slope at which the search has converged
         self.first = 1.0  # log units: length of the first step
@@ -290,13 +288,14 @@ class Search(Generic[F]):
 
         With curvature 1 a slope of gtol is gtol^2 / 2 below the maximum. With a larger curvature a slope that is larger
         by its square root is as close, in nats and in sds of theta. Steps that converge as fast as these can reach less
-        at little cost.
+        at little cost. With a ``rise`` in the options they also end where the last ones, within the radius that steps
+        have shown to be right, rose by no more: far from it a curvature may promise what does not come.
         """
         evidence = self.evidence
         if self.model is None:
             self.model = TrustRegion(evidence.bounds, self.options.step_limit, self.options.trust)
-        model = self.model
-        model.restart()
+        model, little = self.model, 0
+        model.radius = max(model.radius, NEAR_FIRST_STEP)
         enough = NEGLIGIBLE_RISE * self.gtol**2 if self.options.rise is None else self.options.rise
         while self.n_steps < self.max_iter and curvature is not None:
             here, self.message = self.known, NO_SLOPE
@@ -304,7 +303,8 @@ class Search(Generic[F]):
                 return False
             there = model.propose(here.theta, here.gradient, curvature)
             self.remaining = model.remaining_rise
-            if model.remaining_rise <= enough:
+            done = self.options.rise is not None and little >= LITTLE_STEPS and model.promised_rise <= enough
+            if done or model.remaining_rise <= enough:
                 sharpest = float(np.diag(model.updated_curvature(curvature)).max())
                 steep = 2.0 * sharpest**0.5  # twice, since the fit may still be refined
                 flat = evidence.largest_slope(here.theta, here.gradient) if self.options.accepts_flat else 0.0
@@ -317,7 +317,8 @@ class Search(Generic[F]):
             self.n_steps += 1
             self._step(there)
             taken = Step(there - here.theta, slope + here.gradient, curvature)
-            model.update(taken, -value - here.value, _missing(here.solution))
+            model.update(taken, -value - here.value, _missing(here.solution) if self.is_evaluated else np.inf)
+            little = little + 1 if -value - here.value <= enough else 0
             if self.known is not here:
                 curvature = evidence.curvature(there, -slope)
             elif not model.radius > ROUNDING:
@@ -334,16 +335,18 @@ class Search(Generic[F]):
         best, evidence = self.best, self.evidence
         if best is not None and np.array_equal(theta, best.theta):  # the start, asked for again by the optimiser
             return -self.scale * best.value, -self.scale * best.gradient
+        self.is_evaluated = False
         try:
             value, gradient = evidence(theta)
         except ValueError:  # overflow in double precision
             if best is None:
                 raise
-            return wall(theta, best, self.scale)
+            return _wall(theta, best, self.scale)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             if best is None:
                 raise self._no_start(value, gradient)
-            return wall(theta, best, self.scale)
+            return _wall(theta, best, self.scale)
+        self.is_evaluated = True
         as_good = best is not None and self._as_good(value, theta, gradient, best)
         if best is None or value > best.value or as_good:
             self.best = Evaluated(value, np.array(theta), gradient, evidence.solution, evidence.prior)
@@ -395,8 +398,12 @@ class Search(Generic[F]):
         enough = max(tol * max(1.0, abs(solution.elbo)), self.noise)
         if solution.tol > tol if np.isinf(solution.gap) else short > enough:
             evidence.begin(solution)
-            self.best = None
-            self.negative(theta)
+            before, self.best = self.best, None
+            try:
+                self.negative(theta)
+            except KeyboardInterrupt:
+                self.best = before
+                raise
 
     def learned(self) -> F:
         """The result of the search at the best point."""

@@ -106,7 +106,7 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def inner(a: Array, b: Array) -> float:
-    """The sum of a b over all entries."""
+    """The sum of a b over all entries, of arrays of one shape."""
     return float(np.vdot(a, b)) if is_numpy(a) else float(namespace(a).sum(a * b))
 
 

@@ -234,7 +234,7 @@ def minimal_residuals(
 ) -> tuple[Array, Array, Array, float]:
     """The same for F that need not be symmetric: GMRES, which minimises the P^-1 norm of residuals."""
     xp, start = namespace(b), solve(b)
-    first = inner(b, start) ** 0.5
+    first = max(0.0, inner(b, start)) ** 0.5
     x = Fx = xp.zeros_like(b)
     if not 0.0 < first < float("inf"):
         return x, Fx, b, 0.0
