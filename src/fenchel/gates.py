@@ -8,7 +8,7 @@ each. Sizes that only limit memory or warn of a cost are not gates and stand in 
 from __future__ import annotations
 
 # -- threads and caches --------------------------------------------------------------------------------
-ONE_THREAD_ROWS = 256  # rows up to which a fit runs on one thread: two gain little, and lose much on a busy machine
+ONE_THREAD_ROWS = 512  # rows up to which a fit runs on one thread: with 400, two take twice as long by the clock
 ONE_THREAD_LATENTS = 50_000  # sparse latents up to which BLAS has one thread: more would wait for each other
 WHOLE_MATRIX = 512  # rows up to which one call on the whole matrix, which fits in cache, beats many on its triangle
 LAUUM_ALONE = 800  # rows below which LAPACK's lauum is faster on one thread: 20 times on a busy machine

@@ -148,7 +148,6 @@ def newton_step(rows: GaussianRows | BySlopes, here: Any, radius: float) -> tupl
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
     end = np.minimum(np.maximum(here.theta + step, low), high)
     if (end != here.theta + step).any():  # entries at bounds move where the others go
-        H = H + LEAST_CURVATURE * (1.0 + H.diagonal().max()) * np.eye(len(H))
         away, near = np.maximum(low - here.theta, -radius), np.minimum(high - here.theta, radius)
         end = np.clip(here.theta + maximum_in_box(H, gradient, away, near), low, high)
     step = end - here.theta
@@ -211,7 +210,7 @@ def climb(
     begun: Any = None,
     most: int = MOST_STEPS,
     loose: float = 0.0,
-    until: Callable[[Any], bool] | None = None,
+    until: Callable[[Any], bool] = lambda place: False,
 ) -> Any:
     """Newton's steps within the bounds and a radius, until no slope above ``gtol`` is left or nothing rises.
 
@@ -222,7 +221,7 @@ def climb(
     radius, here = FIRST_RADIUS, begun or rows.at(np.clip(theta, *rows.evidence.bounds.T))
     for _ in range(most):
         slope = rows.evidence.largest_slope(here.theta, here.gradient)
-        if slope <= gtol or (until is not None and until(here)):
+        if slope <= gtol or until(here):
             break
         end, promised = newton_step(rows, here, radius)
         if slope <= loose and promised <= loose**2:
@@ -243,21 +242,13 @@ def climb(
     return here
 
 
-def walk(rows: GaussianRows, gtol: float, known: Place, begun: Place, most: int = MOST_WALKED) -> Place:
-    """By slopes alone, with a first step that is short, as far as to the peak of ``known``."""
-
-    def is_near(place: Place) -> bool:
-        return float(np.abs(place.theta - known.theta).max()) < SAME_PEAK
-
-    end: Place = climb(BySlopes(rows, limited=True), begun.theta, gtol, begun, most, until=is_near)
-    return end
-
-
 def highest(rows: GaussianRows, theta: np.ndarray, gtol: float, most: int = MOST_WALKED) -> Place:
-    """The higher of the ends of ``climb`` and ``walk``, and on from there by slopes where one is left."""
+    """Where Newton's steps end, or steps by slopes that do not come near it, the higher; on from there if need be."""
     begun = rows.at(np.clip(theta, *rows.evidence.bounds.T))
     found = climb(rows, theta, gtol, begun, min(most, MOST_STEPS))
-    best = max(found, walk(rows, gtol, found, begun, most), key=lambda place: place.value)
+    is_near = lambda place: float(np.abs(place.theta - found.theta).max()) < SAME_PEAK
+    other = climb(BySlopes(rows, limited=True), theta, gtol, begun, most, until=is_near)
+    best = max(found, other, key=lambda place: place.value)
     end: Place = climb(BySlopes(rows, limited=True), best.theta, gtol, best, most)
     return end
 
@@ -278,7 +269,7 @@ def quick_climb(evidence: Evidence, theta: np.ndarray, gtol: float, most: int = 
     if rows is None:
         return None
     try:
-        with np.errstate(all="ignore"), one_thread(len(rows.weight) <= gates.ONE_THREAD_ROWS):
+        with np.errstate(all="ignore"), one_thread():
             found = highest(rows, theta, gtol, most)
     except ValueError:  # beyond double precision
         return None

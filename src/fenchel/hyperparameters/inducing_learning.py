@@ -252,6 +252,8 @@ def _grown(
 class _Run:
     """The state of one search: the family with its points, theta, and the last fit."""
 
+    evidence: Evidence  # of the last search
+
     def __init__(
         self,
         likelihood: Likelihood,
@@ -274,7 +276,6 @@ class _Run:
         self.chosen_at: np.ndarray | None = None
         self.learned: Learned | None = None
         self.few: _Run | None = None
-        self.evidence: Evidence | None = None
         self.n_evaluations = self.n_newton = 0
         self.share = 1.0  # of the weight of all rows that these rows have
         self.finished: InducingFit | None = None  # by another run, which this one goes on from
@@ -284,12 +285,6 @@ class _Run:
         """What was learned last, once there is something."""
         assert self.learned is not None
         return self.learned
-
-    @property
-    def last_evidence(self) -> Evidence:
-        """Of the last search."""
-        assert self.evidence is not None
-        return self.evidence
 
     def go_on(self, before: InducingFit) -> None:
         """Begin where another run of the same model ended."""
@@ -398,7 +393,7 @@ class _Run:
             if few is not None:
                 # what rows say of the likelihood's own parameters adds up; of a kernel many say hardly more than few
                 each = np.where(np.arange(theta.size) < evidence.n_family, 1.0, few.share**-0.5)
-                evidence.known_curvature = curvature_by_slopes(few.last_evidence, few.found) * np.outer(each, each)
+                evidence.known_curvature = curvature_by_slopes(few.evidence, few.found) * np.outer(each, each)
             value, slope = evidence(theta)
             start = Evaluated(value, theta, slope, evidence.solution, evidence.prior)
             rise *= self.share

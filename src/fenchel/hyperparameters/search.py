@@ -14,7 +14,7 @@ problem. The rise that it predicts for a step also sets the accuracy of the fit 
 from __future__ import annotations
 
 import time
-from typing import Any, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear, minimize

@@ -48,11 +48,8 @@ def logistic_moments(h: Array, rho: Array) -> Array:
         return _by_panels(h, rho)
     many = h.shape[0] >= _COMPILED
     lowest = rho.min() if 0 < h.shape[0] < _COMPILED else 0.0
-    if lowest > _FINE[-1][0]:
-        sd, size = np.sqrt(rho), np.abs(h)
-        seen = float((size + _SEEN * sd).max())
-        if seen < _REACH or (size - rho + 7.0 * sd).max() <= _REACH:
-            return _by_table(h, rho, sd, seen, next(spacing for least, spacing in _FINE if lowest > least))
+    if lowest > _FINE[-1][0] and (np.abs(h) - rho + 7.0 * np.sqrt(rho)).max() <= _REACH:
+        return _by_table(h, rho, next(spacing for least, spacing in _FINE if lowest > least))
     out, lower = np.empty((7, h.shape[0])), -np.inf
     if many:
         from ._logistic_normal import following, series
@@ -69,9 +66,9 @@ def logistic_moments(h: Array, rho: Array) -> Array:
         else:
             _fill(out, follow, lambda i, rule=rule: _by_following(h[i], rho[i], *rule))
         lower = upper
-    wide, sd = ~(rho <= lower), np.sqrt(rho)  # true for NaN as well
-    far = np.abs(h) - rho + 7.0 * sd > _REACH  # the mass of e^-|x| N(x; h, rho) is outside the table
-    _fill(out, wide & ~far, lambda i: _by_table(h[i], rho[i], sd[i], float((np.abs(h[i]) + _SEEN * sd[i]).max())))
+    wide = ~(rho <= lower)  # true for NaN as well
+    far = np.abs(h) - rho + 7.0 * np.sqrt(rho) > _REACH  # the mass of e^-|x| N(x; h, rho) is outside the table
+    _fill(out, wide & ~far, lambda i: _by_table(h[i], rho[i]))
     _fill(out, wide & far, lambda i: _by_panels(h[i], rho[i]))
     return out
 
@@ -122,11 +119,12 @@ def _table(spacing: float) -> tuple[np.ndarray, np.ndarray]:
     return x, spacing * np.stack([softened, np.where(x == 0.0, 0.0, turned), *rest], axis=1)
 
 
-def _by_table(h: np.ndarray, rho: np.ndarray, sd: np.ndarray, seen: float, spacing: float = _SPACING) -> np.ndarray:
-    """``seen``: the largest |x| where a row has any density."""
+def _by_table(h: np.ndarray, rho: np.ndarray, spacing: float = _SPACING) -> np.ndarray:
     x, table = _table(spacing)
-    if seen < _REACH:
-        middle, reach = len(x) // 2, int(seen / spacing) + 1
+    sd = np.sqrt(rho)
+    far = float((np.abs(h) + _SEEN * sd).max())  # nodes beyond have no density
+    if far < _REACH:
+        middle, reach = len(x) // 2, int(far / spacing) + 1
         nodes = slice(max(0, middle - reach), middle + reach + 1)
         x, table = x[nodes], table[nodes]
     density = x - h[:, None]
