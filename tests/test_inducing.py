@@ -534,3 +534,28 @@ def test_an_interrupt_of_a_refit_keeps_the_fit_before():
     with pytest.raises(KeyboardInterrupt):
         search.certify()
     assert search.learned().objective == search.known.value
+
+
+@pytest.mark.parametrize("rows", [10_000, 60])
+def test_an_interrupt_at_new_points_keeps_the_family_of_the_fit(rows, monkeypatch):
+    monkeypatch.setattr(inducing_learning, "SAMPLE_ROWS", rows)
+    monkeypatch.setattr(inducing_learning, "SAMPLE_SHARE", 0)
+    monkeypatch.setattr(inducing_learning, "LEAST_ROUGH", 5)
+    x = np.linspace(0, 6, 300)[:, None]
+    y = np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * x[:, 0])))
+    chosen, choose = [], inducing_learning._Run.choose
+
+    def interrupted(evidence, theta):
+        if len(chosen) == 2:
+            chosen.append(0)
+            raise KeyboardInterrupt
+        return original(evidence, theta)
+
+    original = Evidence.__call__
+    monkeypatch.setattr(Evidence, "__call__", interrupted)
+    monkeypatch.setattr(inducing_learning._Run, "choose", lambda run, size: (choose(run, size), chosen.append(size)))
+    with pytest.raises(inducing_learning.InterruptedLearning) as stop:
+        learn_inducing(Poisson(), InducingCovariance(1.0 * sk.RBF(1.0), x, x[:1], level=10.0), y, n_inducing=40)
+    few = stop.value.finished
+    assert len(few.family.points) == 10
+    assert few.learned.solution.posterior.latent_mean.shape[0] == 11

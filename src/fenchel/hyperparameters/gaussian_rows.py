@@ -147,7 +147,7 @@ def newton_step(rows: GaussianRows | BySlopes, here: Any, radius: float) -> tupl
     step[free] = vectors @ ((vectors.T @ gradient[free]) / values)
     step *= min(1.0, radius / max(float(np.abs(step).max()), radius))
     end = np.minimum(np.maximum(here.theta + step, low), high)
-    if (end != here.theta + step).any():  # entries at bounds move where the others go
+    if (end != here.theta + step).any():  # the model's maximum within the bounds
         away, near = np.maximum(low - here.theta, -radius), np.minimum(high - here.theta, radius)
         end = np.clip(here.theta + maximum_in_box(H, gradient, away, near), low, high)
     step = end - here.theta

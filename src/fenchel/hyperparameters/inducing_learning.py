@@ -253,6 +253,7 @@ class _Run:
     """The state of one search: the family with its points, theta, and the last fit."""
 
     evidence: Evidence  # of the last search
+    fitted: InducingCovariance  # of the last fit
 
     def __init__(
         self,
@@ -288,7 +289,8 @@ class _Run:
 
     def go_on(self, before: InducingFit) -> None:
         """Begin where another run of the same model ended."""
-        self.family, self.learned, self.theta = before.family, before.learned, before.learned.theta
+        self.family = self.fitted = before.family
+        self.learned, self.theta = before.learned, before.learned.theta
         self.n_evaluations, self.n_newton = before.learned.n_evaluations, before.learned.n_newton
         self.finished = before
 
@@ -327,7 +329,10 @@ class _Run:
             self._all_rows(few, rise, report)
 
     def fit_as_the_sample(self, report: Callback | None) -> None:
-        """After an interrupt: one fit of all rows at the theta of their sample, where they have none."""
+        """After an interrupt: the family of the last fit, or one fit of all rows at the theta of their sample."""
+        for run in (self, self.few):
+            if run is not None and run.learned is not None:
+                run.family = run.fitted
         if self.learned is None and self.few is not None and self.few.learned is not None:
             self._all_rows(self.few, None, report)
 
@@ -411,7 +416,7 @@ class _Run:
         self._keep(Learned(*where, likelihood=likelihood, prior=evidence.prior), evidence)
 
     def _keep(self, found: Learned, evidence: Evidence) -> None:
-        self.learned, self.theta = found, found.theta
+        self.learned, self.theta, self.fitted = found, found.theta, self.family
         self.n_evaluations += evidence.n_evaluations
         self.n_newton += evidence.n_newton
         found.n_evaluations, found.n_newton = self.n_evaluations, self.n_newton

@@ -26,10 +26,11 @@ from .base import Evaluated, F, Fit, Found, Objective, SearchEnding
 GAP_SHARE = 0.02  # gap of the fit at the end of a step, relative to the predicted rise
 CLEAR_SHARE = 0.1  # gap of the fit at the start of a step, relative to the predicted rise, up to which its slope counts
 FIRST_RADIUS = 2.0  # log units: initial radius of the trust region
-POOR_SHARE = 0.25  # actual over predicted rise below which the radius shrinks
+POOR_SHARE = 0.25  # actual over predicted rise below which the radius shrinks, and ``trust`` grows
 GOOD_SHARE = 0.75  # actual over predicted rise above which the radius grows
 CAUTIOUS_SHARE = 1.5  # actual over predicted rise above which ``trust`` grows: the curvature was far too large
 TRUST_GROWTH = 10.0
+MOST_TRUST = 1e6
 LEAST_CURVATURE = 1e-8  # curvature relative to the largest one in directions without information
 REMEMBERED_STEPS = 4
 ROUNDING = 1e-12  # rise relative to |elbo| that counts as none
@@ -57,7 +58,7 @@ class TrustRegion:
         self.bounds, self.step_limit, self.trust, self.radius = bounds, step_limit, trust, min(FIRST_RADIUS, step_limit)
         self.steps: list[Step] = []
         self.promised_rise = np.inf  # nats: predicted rise of the last step
-        self.remaining_rise = np.inf  # nats: predicted rise of a step with the initial radius
+        self.remaining_rise = np.inf  # nats: predicted rise of the longest step allowed
 
     def propose(self, theta: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """The maximum of the model within the radius."""
@@ -93,7 +94,7 @@ class TrustRegion:
             self.steps = [*self.steps[-REMEMBERED_STEPS + 1 :], taken]
         longest, share = float(np.abs(taken.step).max()), rise / self.promised_rise
         if clear and not POOR_SHARE <= share <= CAUTIOUS_SHARE:
-            self.trust *= TRUST_GROWTH
+            self.trust = min(self.trust * TRUST_GROWTH, MOST_TRUST)
         if not share > POOR_SHARE:
             self.radius = 0.25 * longest
         elif share > GOOD_SHARE and longest > 0.99 * self.radius:
@@ -151,8 +152,8 @@ class SearchOptions(NamedTuple):
     ftol : rise of one step, relative to |objective|, at which a run gives up; by default rounding
     memory : number of steps that L-BFGS stores
     accepts_flat : whether a run that ends by ``ftol`` or ``rise`` counts as converged, whatever its slope
-    trust : factor by which a curvature may be wrong, in either direction
-    rise : predicted rise of a Newton step, in nats, at which the search ends; by default that of ``gtol``
+    trust : factor by which a curvature may be wrong, in either direction; it grows where steps show more
+    rise : rise of a Newton step, in nats, predicted or of the last ones, at which it ends; by default that of ``gtol``
     """
 
     step_limit: float = 4.0
@@ -288,8 +289,8 @@ class Search(Generic[F]):
 
         With curvature 1 a slope of gtol is gtol^2 / 2 below the maximum. With a larger curvature a slope that is larger
         by its square root is as close, in nats and in sds of theta. Steps that converge as fast as these can reach less
-        at little cost. With a ``rise`` in the options they also end where the last ones, within the radius that steps
-        have shown to be right, rose by no more: far from it a curvature may promise what does not come.
+        at little cost. With a ``rise`` in the options they also end where the last ones rose by no more, and the next
+        promises no more within the radius: a curvature may promise of longer steps what does not come.
         """
         evidence = self.evidence
         if self.model is None:
@@ -318,7 +319,7 @@ class Search(Generic[F]):
             self._step(there)
             taken = Step(there - here.theta, slope + here.gradient, curvature)
             model.update(taken, -value - here.value, _missing(here.solution) if self.is_evaluated else np.inf)
-            little = little + 1 if -value - here.value <= enough else 0
+            little = little + 1 if here.value <= -value <= here.value + enough else 0
             if self.known is not here:
                 curvature = evidence.curvature(there, -slope)
             elif not model.radius > ROUNDING:
@@ -333,6 +334,7 @@ class Search(Generic[F]):
     def negative(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """The function that the optimiser minimises, with its gradient; the best point is stored."""
         best, evidence = self.best, self.evidence
+        self.is_evaluated = True
         if best is not None and np.array_equal(theta, best.theta):  # the start, asked for again by the optimiser
             return -self.scale * best.value, -self.scale * best.gradient
         self.is_evaluated = False
@@ -401,9 +403,8 @@ class Search(Generic[F]):
             before, self.best = self.best, None
             try:
                 self.negative(theta)
-            except KeyboardInterrupt:
-                self.best = before
-                raise
+            finally:
+                self.best = self.best or before
 
     def learned(self) -> F:
         """The result of the search at the best point."""
